@@ -1,0 +1,103 @@
+"""The harness as a value: source text that was checked once, and its fingerprint."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+
+from reharness.envs.errors import HarnessError
+from reharness.envs.types import content_hash
+
+CONTRACT_VERSION = "1"
+"""Version of what a harness may rely on (`run(question, tools)` and the tools). Part of every fingerprint."""
+
+MARKER_LINE = re.compile(r"^(?:<<<<<<< SEARCH|=======|>>>>>>> REPLACE)[ \t]*$", re.MULTILINE)
+"""The lines of the edit grammar; a harness that holds one could not be edited."""
+
+MAX_BYTES = 32 << 10
+MAX_LINES = {"search_replace": 400, "code_block": 200}
+
+
+def defines_run(tree: ast.Module) -> bool:
+    """Whether the module defines the entry point: a plain `def run` with room for (question, tools) at top level."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "run":
+            a = node.args
+            positional = len(a.posonlyargs) + len(a.args)
+            required = positional - len(a.defaults)
+            keyword_only = any(default is None for default in a.kw_defaults)
+            return required <= 2 and not keyword_only and (positional >= 2 or a.vararg is not None)
+    return False
+
+
+def check_source(source: str, where: str = "harness", interface: str = "search_replace") -> None:
+    """Static checks of a harness as *loaded*: a fault here is ours or the user's, not a model's.
+
+    Raises ``HarnessError`` naming what is wrong, in which line, and the cure.
+    """
+
+    def fail(what: str, cure: str) -> None:
+        raise HarnessError(f"{where}: {what}; {cure}")
+
+    try:
+        size = len(source.encode())
+    except UnicodeEncodeError:
+        raise HarnessError(f"{where}: holds a lone surrogate; save it as UTF-8") from None
+    if "\r" in source or "\0" in source:
+        line = source[: min(i for i in (source.find("\r"), source.find("\0")) if i >= 0)].count("\n") + 1
+        fail(f"line {line} holds a carriage return or NUL", "save it with LF line ends")
+    if not source.endswith("\n") or source.endswith("\n\n"):
+        fail("must end in exactly one line feed", "add or remove line feeds at the end")
+    if found := MARKER_LINE.search(source):
+        line = source[: found.start()].count("\n") + 1
+        fail(f"line {line} is an edit marker ({found.group().strip()!r})", "indent it or build the text at run time")
+    if size > MAX_BYTES:
+        fail(f"{size} bytes, over the cap of {MAX_BYTES}", "shorten it")
+    if (lines := source.count("\n")) > (cap := MAX_LINES[interface]):
+        fail(f"{lines} lines, over the cap of {cap}", "shorten it")
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise HarnessError(f"{where}: line {getattr(error, 'lineno', '?')}: {error}; mend the syntax") from None
+    if not defines_run(tree):
+        fail("does not define the entry point", "define `def run(question, tools):` at top level")
+
+
+@dataclass(frozen=True)
+class Harness:
+    """A checked harness source. Two harnesses with equal fingerprints are the same harness."""
+
+    source: str
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of source + contract version."""
+        return content_hash("harness", CONTRACT_VERSION, self.source)
+
+    @classmethod
+    def from_source(cls, source: str, where: str = "harness", interface: str = "search_replace") -> Harness:
+        """Raises ``HarnessError`` if the source is unusable (see ``check_source``)."""
+        check_source(source, where, interface)
+        return cls(source)
+
+    @classmethod
+    def load(cls, path: str | Path, interface: str = "search_replace") -> Harness:
+        """Reads a harness file. Raises ``HarnessError`` if there is none or it is unusable."""
+        try:
+            source = Path(path).read_bytes().decode("utf-8")
+        except OSError as error:
+            raise HarnessError(f"{path}: cannot be read ({error.strerror}); give the path of a harness file") from None
+        except UnicodeDecodeError as error:
+            raise HarnessError(f"{path}: byte {error.start} is not UTF-8; save it as UTF-8") from None
+        return cls.from_source(source, str(path), interface)
+
+
+def seed_harness(interface: str = "search_replace") -> Harness:
+    """The seed harness of an interface, as shipped in ``solver/seeds``."""
+    name = {"search_replace": "rg.py"}[interface]
+    source = resources.files("reharness.solver.seeds").joinpath(name).read_text(encoding="utf-8")
+    return Harness.from_source(source, f"seed {name}", interface)

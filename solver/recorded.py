@@ -1,0 +1,53 @@
+"""An engine whose every completion is in the ledger: asked once, paid once, also when two callers ask at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from reharness.envs.types import content_hash
+from reharness.solver.ledger import Ledger
+from reharness.solver.models.base import Completion, Engine, EngineIdentity, Message, Sampling
+
+
+class RecordedEngine:
+    """``engine`` behind ``ledger``. A completion is keyed by engine identity, messages and sampling (greedy decoding
+    does not depend on the seed, so equal greedy prompts are one call), and written before it is returned.
+
+    ``paid`` counts the calls and tokens that really went to the engine through this object.
+    """
+
+    def __init__(self, engine: Engine, ledger: Ledger) -> None:
+        self.engine, self.ledger = engine, ledger
+        self.paid_calls = self.paid_prompt_tokens = self.paid_completion_tokens = 0
+        self._pending: dict[str, asyncio.Task[Completion]] = {}
+
+    @property
+    def identity(self) -> EngineIdentity:
+        return self.engine.identity
+
+    def key(self, messages: Sequence[Message], sampling: Sampling) -> str:
+        return content_hash("call", asdict(self.identity), [dict(m) for m in messages], sampling.key())
+
+    async def generate(self, messages: Sequence[Message], sampling: Sampling) -> Completion:
+        """Raises what the engine raises; a failed call leaves nothing behind and is asked again next time."""
+        key = self.key(messages, sampling)
+        if (record := self.ledger.get("call", key)) is not None:
+            return Completion(**record)
+        task = self._pending.get(key)
+        if task is None:
+            task = asyncio.create_task(self._pay(key, messages, sampling))
+            self._pending[key] = task
+            task.add_done_callback(lambda _: self._pending.pop(key, None))
+        # Shielded: one caller that is stopped (a harness past its deadline) must not take the answer from the others,
+        # and what is being paid for is written down in any case.
+        return await asyncio.shield(task)
+
+    async def _pay(self, key: str, messages: Sequence[Message], sampling: Sampling) -> Completion:
+        completion = await self.engine.generate(messages, sampling)
+        self.ledger.put("call", key, asdict(completion))
+        self.paid_calls += 1
+        self.paid_prompt_tokens += completion.prompt_tokens
+        self.paid_completion_tokens += completion.completion_tokens
+        return completion
