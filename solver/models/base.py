@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from reharness.envs.errors import ReharnessError
+
 Message = Mapping[str, str]
 """``{"role": "system" | "user" | "assistant", "content": text}``."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to sample. ``temperature`` 0 is greedy, and then ``seed`` has no part in the result."""
+    """How to sample. ``temperature`` 0 is greedy, and then ``seed`` (0 to 2**31 - 1) has no part in the result."""
 
     max_tokens: int = 512
     temperature: float = 0.0
@@ -52,11 +54,18 @@ class EngineIdentity:
     """Hash of the chat template, where we apply it ourselves."""
 
 
+class PromptTooLong(ReharnessError):
+    """The prompt leaves no room in the model's context window. That is the doing of whoever wrote the prompt (a
+    harness), not of the engine, so it is no ``EngineError``: inside a run it becomes an error that the harness sees."""
+
+
 @runtime_checkable
 class Engine(Protocol):
-    """A language model. ``generate`` may be called many times at once; the engine batches as it can.
+    """A language model. ``generate`` may be called many times at once; the engine batches as it can. An engine may be
+    used from several event loops, one after the other.
 
-    Errors: ``EngineError`` when the model cannot answer (after the engine's own bounded retries).
+    Errors: ``EngineError`` when the model cannot answer (after the engine's own bounded retries), ``PromptTooLong``
+    when the prompt does not fit. ``max_tokens`` is lowered to what the window still holds.
     """
 
     @property
@@ -75,3 +84,16 @@ class Engine(Protocol):
     async def aclose(self) -> None:
         """Ends worker processes and connections; safe to call twice."""
         ...
+
+
+@runtime_checkable
+class TextEngine(Engine, Protocol):
+    """An engine that also completes text which the caller has put through the chat template already."""
+
+    async def generate_text(self, prompt: str, sampling: Sampling) -> Completion: ...
+
+
+def cut_at_stop(text: str, stop: Sequence[str]) -> tuple[str, bool]:
+    """The text before the first of the stop strings, and whether there was one."""
+    found = [at for s in stop if s and (at := text.find(s)) >= 0]
+    return (text[: min(found)], True) if found else (text, False)
