@@ -54,9 +54,13 @@ class EngineIdentity:
     """Hash of the chat template, where we apply it ourselves."""
 
 
-class PromptTooLong(ReharnessError):
-    """The prompt leaves no room in the model's context window. That is the doing of whoever wrote the prompt (a
-    harness), not of the engine, so it is no ``EngineError``: inside a run it becomes an error that the harness sees."""
+class PromptRejected(ReharnessError):
+    """This prompt can have no completion. That is the doing of whoever wrote the prompt (a harness), not of the engine,
+    so it is no ``EngineError``: inside a run it becomes an error that the harness sees."""
+
+
+class PromptTooLong(PromptRejected):
+    """The prompt leaves no room in the model's context window."""
 
 
 @runtime_checkable
@@ -64,8 +68,8 @@ class Engine(Protocol):
     """A language model. ``generate`` may be called many times at once; the engine batches as it can. An engine may be
     used from several event loops, one after the other.
 
-    Errors: ``EngineError`` when the model cannot answer (after the engine's own bounded retries), ``PromptTooLong``
-    when the prompt does not fit. ``max_tokens`` is lowered to what the window still holds.
+    Errors: ``EngineError`` when the model cannot answer (after the engine's own bounded retries), ``PromptRejected``
+    (``PromptTooLong``) when this prompt can have no answer. ``max_tokens`` is lowered to what the window still holds.
     """
 
     @property
