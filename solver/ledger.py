@@ -54,8 +54,6 @@ class Ledger:
         if self.path is not None:
             if mode != "wal" or db.execute("PRAGMA synchronous").fetchone()[0] != 1:
                 raise LedgerError(f"{self.path}: this file system does not allow SQLite's WAL; use a local folder")
-            if (state := db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok" and db is not None:
-                raise LedgerError(f"{self.path}: damaged ({state}); restore it from a copy or start a new run folder")
         db.execute(
             "CREATE TABLE IF NOT EXISTS records (seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL,"
             " body TEXT NOT NULL, at REAL NOT NULL, UNIQUE (kind, key))"

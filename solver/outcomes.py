@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 FailureKind = Literal[
@@ -45,6 +45,8 @@ class Answered:
     score: float
     trace: tuple[Event, ...] = ()
     usage: Usage = Usage()
+    rung: str = ""
+    """The rung of the sandbox ladder it ran on."""
 
     def __post_init__(self) -> None:
         if isinstance(self.score, bool) or not math.isfinite(self.score) or not 0.0 <= self.score <= 1.0:
@@ -59,6 +61,7 @@ class Failed:
     detail: str
     trace: tuple[Event, ...] = ()
     usage: Usage = Usage()
+    rung: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,6 @@ class Scorecard:
     """Question keys, aligned with ``outcomes``."""
     repeats: tuple[int, ...]
     outcomes: tuple[Outcome, ...]
-    paid: Usage = field(default=Usage(), compare=False)
-    """What was newly paid for (calls and tokens that the ledger did not already hold)."""
 
     def __post_init__(self) -> None:
         if not len(self.questions) == len(self.repeats) == len(self.outcomes):
@@ -128,3 +129,20 @@ class Scorecard:
     def answers(self) -> tuple[str | None, ...]:
         """The answers in order, None where there is none."""
         return tuple(o.answer if isinstance(o, Answered) else None for o in self.outcomes)
+
+
+def to_record(outcome: Outcome) -> dict[str, Any]:
+    """Plain JSON of an outcome, for the ledger and for exports."""
+    kind = {Answered: "answered", Failed: "failed", Infra: "infra"}[type(outcome)]
+    return {"outcome": kind, **asdict(outcome)}
+
+
+def from_record(record: dict[str, Any]) -> Outcome:
+    """The outcome that ``to_record`` wrote."""
+    fields = dict(record)
+    kind = fields.pop("outcome")
+    if kind == "infra":
+        return Infra(**fields)
+    fields["trace"] = tuple(Event(**event) for event in fields["trace"])
+    fields["usage"] = Usage(**fields["usage"])
+    return Answered(**fields) if kind == "answered" else Failed(**fields)

@@ -27,6 +27,15 @@ class RecordedEngine:
     def identity(self) -> EngineIdentity:
         return self.engine.identity
 
+    async def probe(self) -> None:
+        await self.engine.probe()
+
+    def count_tokens(self, text: str) -> int:
+        return self.engine.count_tokens(text)
+
+    async def aclose(self) -> None:
+        await self.engine.aclose()
+
     def key(self, messages: Sequence[Message], sampling: Sampling) -> str:
         return content_hash("call", asdict(self.identity), [dict(m) for m in messages], sampling.key())
 
@@ -39,10 +48,22 @@ class RecordedEngine:
         if task is None:
             task = asyncio.create_task(self._pay(key, messages, sampling))
             self._pending[key] = task
-            task.add_done_callback(lambda _: self._pending.pop(key, None))
+            task.add_done_callback(lambda done: self._settle(key, done))
         # Shielded: one caller that is stopped (a harness past its deadline) must not take the answer from the others,
         # and what is being paid for is written down in any case.
         return await asyncio.shield(task)
+
+    async def stop(self) -> None:
+        """Stops the calls under way (their answers are lost, nothing else is)."""
+        pending = list(self._pending.values())
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+
+    def _settle(self, key: str, done: asyncio.Task[Completion]) -> None:
+        self._pending.pop(key, None)
+        if not done.cancelled():
+            done.exception()  # marks it as seen: every caller may have gone away
 
     async def _pay(self, key: str, messages: Sequence[Message], sampling: Sampling) -> Completion:
         completion = await self.engine.generate(messages, sampling)

@@ -1,0 +1,167 @@
+"""Adaptation: the frozen proposer improves a harness on one task, round after round (paper 2609.35738, one step).
+
+    x_t = (task, h_{t-1}, report)    y_i ~ pi(. | x_t)    h'_i = Apply(h_{t-1}, y_i)
+    h_t = Select(h_{t-1}, {h'_i}; Q_score)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reharness.envs.types import QuestionSets, Seal, Task, content_hash
+from reharness.proposer.policy import Context, Proposer, make_context
+from reharness.proposer.report import CountTokens, EditRecord
+from reharness.proposer.revise import Judged, revise
+from reharness.proposer.select import Decision, SelectionRule
+from reharness.solver.evaluate import Solver, evaluate
+from reharness.solver.harness import Harness
+from reharness.solver.outcomes import Scorecard
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round: the proposals of one context, judged, and what was selected. ``seconds`` is wall time (not replayed)."""
+
+    number: int
+    context: str
+    parent: Harness
+    parent_card: Scorecard
+    judged: tuple[Judged, ...]
+    decision: Decision
+    seconds: float
+
+    @property
+    def accepted(self) -> Judged | None:
+        return None if self.decision.index is None else self.judged[self.decision.index]
+
+    def record(self) -> dict[str, Any]:
+        """Plain JSON without times: equal for equal rounds."""
+        scores = [j.card.mean for j in self.judged if j.card and j.card.n]
+        stages = [_stage(j) for j in self.judged]
+        n = len(stages)
+        return {
+            "round": self.number,
+            "context": self.context,
+            "parent": self.parent.fingerprint,
+            "parent_score": self.parent_card.mean,
+            "n_score": self.parent_card.n,
+            "proposals": n,
+            "parsed_share": sum(s >= 1 for s in stages) / n,
+            "applied_share": sum(s >= 2 for s in stages) / n,
+            "ran_share": sum(s >= 3 for s in stages) / n,
+            "valid_share": sum(s >= 3 and not j.inert for s, j in zip(stages, self.judged, strict=True)) / n,
+            "mean_score": sum(scores) / len(scores) if scores else None,
+            "best_score": max(scores, default=None),
+            "accepted": self.accepted.candidate.fingerprint if self.accepted and self.accepted.candidate else None,
+            "reason": self.decision.reason,
+            "proposal_tokens": sum(j.proposal.completion_tokens for j in self.judged),
+            "judged": [j.record() for j in self.judged],
+        }
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One finished adaptation run: the seed, the rounds, the retained harness. It is sealed: only now Q_eval opens."""
+
+    task: str
+    seed: Harness
+    seed_card: Scorecard
+    rounds: tuple[Round, ...]
+    harness: Harness
+    card: Scorecard
+
+    @property
+    def seal(self) -> Seal:
+        chain = content_hash("chain", self.task, self.seed.fingerprint, [r.context for r in self.rounds])
+        return Seal(chain, self.harness.fingerprint)
+
+
+Observe = Callable[[str, Round | Scorecard], None]
+"""Called with the task's name and the seed's scorecard first, then every round as it ends."""
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """How to adapt: ``rounds`` of ``n`` proposals. ``sequential``: each round starts from the harness retained so far
+    and its fresh report. ``independent``: all rounds x n proposals read the seed's report, and one selection is made
+    at the end (the control at equal proposals)."""
+
+    rounds: int
+    n: int
+    rule: SelectionRule
+    repeats: int = 1
+    window: int = 4096
+
+    async def sequential(
+        self, task: Task, sets: QuestionSets, seed: Harness, proposer: Proposer, solver: Solver,
+        count_tokens: CountTokens, observe: Observe,
+    ) -> Chain:  # fmt: skip
+        parent, card = seed, await evaluate(seed, sets.scoring, solver, task=task, repeats=self.repeats)
+        seed_card, rounds, history = card, list[Round](), list[EditRecord]()
+        observe(task.name, card)
+        for number in range(1, self.rounds + 1):
+            start = time.monotonic()
+            context = await self._context(task, sets, parent, card, history, solver, count_tokens)
+            (judged,) = await revise([context], proposer, self.n, solver)
+            decision = self.rule(card, [j.card for j in judged])
+            rounds.append(Round(number, context.key, parent, card, tuple(judged), decision, time.monotonic() - start))
+            observe(task.name, rounds[-1])
+            history += _history(rounds[-1])
+            if (taken := rounds[-1].accepted) and taken.candidate and taken.card:
+                parent, card = taken.candidate, taken.card
+        return Chain(task.name, seed, seed_card, tuple(rounds), parent, card)
+
+    async def independent(
+        self, task: Task, sets: QuestionSets, seed: Harness, proposer: Proposer, solver: Solver,
+        count_tokens: CountTokens, observe: Observe,
+    ) -> Chain:  # fmt: skip
+        card = await evaluate(seed, sets.scoring, solver, task=task, repeats=self.repeats)
+        observe(task.name, card)
+        start = time.monotonic()
+        context = await self._context(task, sets, seed, card, (), solver, count_tokens)
+        (judged,) = await revise([context], proposer, self.n * self.rounds, solver)
+        decision = self.rule(card, [j.card for j in judged])
+        only = Round(1, context.key, seed, card, tuple(judged), decision, time.monotonic() - start)
+        observe(task.name, only)
+        taken = only.accepted
+        if taken and taken.candidate and taken.card:
+            return Chain(task.name, seed, card, (only,), taken.candidate, taken.card)
+        return Chain(task.name, seed, card, (only,), seed, card)
+
+    async def _context(
+        self, task: Task, sets: QuestionSets, parent: Harness, card: Scorecard, history: Sequence[EditRecord],
+        solver: Solver, count_tokens: CountTokens,
+    ) -> Context:  # fmt: skip
+        feedback = await evaluate(parent, sets.feedback, solver, task=task, repeats=self.repeats)
+        return make_context(
+            task, parent, feedback=sets.feedback, feedback_card=feedback, scoring=sets.scoring, parent_card=card,
+            history=history, repeats=self.repeats, window=self.window, count_tokens=count_tokens,
+        )  # fmt: skip
+
+
+def _stage(judged: Judged) -> int:
+    """How far a proposal came: 0 nothing, 1 parsed, 2 applied, 3 ran (some run of it completed)."""
+    if judged.edit.error is not None:
+        return {"parse": 0, "apply": 1, "result": 2}[judged.edit.error.stage]
+    return 3 if judged.card and judged.card.n and judged.card.completed_share > 0 else 2
+
+
+def _history(done: Round) -> list[EditRecord]:
+    """What the next report says of this round's edits: each distinct edit once."""
+    seen, rows = set(), []
+    for i, j in enumerate(done.judged):
+        description = j.edit.description or "(no description)"
+        if j.edit.error is not None:
+            effect = f"not used: {j.edit.error.kind}"
+        elif j.card and j.card.n:
+            verdict = "accepted" if i == done.decision.index else "rejected"
+            effect = f"score {done.parent_card.mean:.3f} -> {j.card.mean:.3f}, {verdict}"
+        else:
+            effect = "could not be measured"
+        if (description, effect) not in seen:
+            seen.add((description, effect))
+            rows.append(EditRecord(done.number, description, effect))
+    return rows

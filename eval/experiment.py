@@ -1,0 +1,207 @@
+"""An adaptation run: tasks x proposers, chains in flight together on one solver, then held-out questions, then files."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from pydantic import Field
+
+from reharness.envs.config import Config
+from reharness.envs.registry import parse_task
+from reharness.envs.splits import question_sets
+from reharness.envs.types import QuestionSets, Task
+from reharness.eval.adapt import Adaptation, Chain, Round
+from reharness.eval.heldout import HeldOut, held_out
+from reharness.eval.rundir import RunDir, unified_diff
+from reharness.eval.stats import bounded_mean
+from reharness.proposer.factory import ProposerConfig, check_proposer, make_proposer
+from reharness.proposer.policy import Proposer
+from reharness.proposer.select import RULES
+from reharness.solver.evaluate import Solver, gather_all
+from reharness.solver.harness import Harness, seed_harness
+from reharness.solver.models.base import Engine
+from reharness.solver.models.factory import EngineConfig, make_engine
+from reharness.solver.outcomes import Scorecard
+from reharness.solver.recorded import RecordedEngine
+from reharness.solver.sandbox import Sandbox
+from reharness.solver.sandbox.types import Limits
+from reharness.solver.tools import Budgets
+
+
+class AdaptConfig(Config):
+    """One adaptation run. ``tasks`` are task names with optional parameters (``chain_sum?format=tag&exact=true``);
+    every task is adapted by every proposer on the same questions."""
+
+    tasks: tuple[str, ...] = Field(min_length=1)
+    proposers: tuple[ProposerConfig, ...] = Field((ProposerConfig(name="move_search"),), min_length=1)
+    solver: EngineConfig = EngineConfig()
+    harness: str = ""
+    """Path of the harness to start from; the interface's seed harness when empty."""
+    mode: Literal["sequential", "independent"] = "sequential"
+    rounds: int = Field(3, ge=1)
+    proposals: int = Field(8, ge=1)
+    rule: Literal["accept_if_better", "take_best_scoring"] = "accept_if_better"
+    dev: int = Field(16, ge=1)
+    held_out: int = Field(32, ge=1)
+    repeats: int = Field(1, ge=1)
+    seed: int = 0
+    window: int = Field(4096, ge=256)
+    """Tokens of a proposer's context."""
+    concurrency: int = Field(32, ge=1)
+    rung: int | None = Field(None, ge=1, le=3)
+    """Insist on this rung of the sandbox ladder; the strongest that proves itself when not given."""
+    limits: Limits = Limits()
+    budgets: Budgets = Budgets()
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One task with one proposer."""
+
+    task: Task
+    sets: QuestionSets
+    seed: Harness
+    proposer: Proposer
+    title: str
+
+
+class Watch(Protocol):
+    """What a live view is told; every call is cheap and made on the event loop."""
+
+    def started(self, config: AdaptConfig, solver: Solver, resumed: int) -> None:
+        """``resumed`` is the number of outcomes that the run folder already held."""
+        ...
+
+    def progress(self, proposer: str, task: str, event: Round | Scorecard) -> None:
+        """The seed's scorecard first, then every round as it ends."""
+        ...
+
+    def done(self, proposer: str, task: str, held: HeldOut) -> None: ...
+
+
+async def run_adapt(config: AdaptConfig, path: Path, watch: Watch | None = None) -> dict[str, Any]:
+    """Runs (or goes on with) an adaptation run in the folder ``path`` and returns its summary, which is also written
+    to ``summary.json``. Everything that can be checked without paying is checked first.
+
+    Raises ``ConfigError`` and ``TaskError`` for bad input, ``EngineError`` when an engine's probe fails,
+    ``SandboxUnavailable``, ``LedgerError`` (another configuration, a locked or unusable folder), ``InfraLimitError``.
+    """
+    start = time.monotonic()
+    for p in config.proposers:
+        check_proposer(p)
+    tasks = [parse_task(name) for name in config.tasks]
+    seeds = [Harness.load(config.harness, t.interface) if config.harness else seed_harness(t.interface) for t in tasks]
+    sets = [question_sets(t, "adapt_rg", config.dev, config.dev, config.held_out, config.seed) for t in tasks]
+    async with AsyncExitStack() as stack:
+        run = RunDir(path, config)
+        stack.callback(run.close)
+        engines = await _engines(config, stack)
+        sandbox = await Sandbox.start(rung=config.rung)
+        stack.push_async_callback(sandbox.aclose)
+        solver = Solver(engines[config.solver.digest()], sandbox, run.ledger, config.limits, config.budgets, config.concurrency)
+        stack.push_async_callback(solver.stop)
+        arms = []
+        for p in config.proposers:
+            engine = engines.get(p.engine.digest()) if p.name == "model" else None
+            proposer = make_proposer(p, RecordedEngine(engine, run.ledger) if engine else None)
+            arms += [Arm(t, s, h, proposer, p.title) for t, s, h in zip(tasks, sets, seeds, strict=True)]
+        if watch:
+            watch.started(config, solver, run.resumed)
+        results = await gather_all(_run_arm(arm, config, solver, run, watch) for arm in arms)
+        summary = {
+            "config": config.digest(),
+            "mode": config.mode,
+            "solver": {"engine": solver.engine.identity.engine, "weights": solver.engine.identity.weights},
+            "sandbox": sandbox.rung.name,
+            "arms": results,
+            "paid": _paid(solver, arms),
+            "infra": solver.infra,
+            "seconds": round(time.monotonic() - start, 1),
+        }
+        run.write_json("summary.json", summary)
+        return summary
+
+
+async def _engines(config: AdaptConfig, stack: AsyncExitStack) -> dict[str, Engine]:
+    """One engine per distinct engine configuration (by its digest), each probed before any work."""
+    wanted = [config.solver, *(p.engine for p in config.proposers if p.name == "model")]
+    engines: dict[str, Engine] = {}
+    for spec in wanted:
+        if (key := spec.digest()) not in engines:
+            engines[key] = make_engine(spec)
+            stack.push_async_callback(engines[key].aclose)
+            await engines[key].probe()
+    return engines
+
+
+async def _run_arm(arm: Arm, config: AdaptConfig, solver: Solver, run: RunDir, watch: Watch | None) -> dict[str, Any]:
+    def observe(task: str, event: Round | Scorecard) -> None:
+        if isinstance(event, Round):
+            _write_round(arm, event, run)
+        else:
+            run.harness(arm.seed)
+        if watch:
+            watch.progress(arm.title, task, event)
+
+    adaptation = Adaptation(config.rounds, config.proposals, RULES[config.rule](), config.repeats, config.window)
+    adapt = adaptation.sequential if config.mode == "sequential" else adaptation.independent
+    start = time.monotonic()
+    chain = await adapt(arm.task, arm.sets, arm.seed, arm.proposer, solver, solver.engine.count_tokens, observe)
+    held = await held_out(chain, arm.task, arm.sets, solver, config.repeats)
+    if watch:
+        watch.done(arm.title, arm.task.name, held)
+    return {**_record(arm, chain, held), "seconds": round(time.monotonic() - start, 1)}
+
+
+def _write_round(arm: Arm, done: Round, run: RunDir) -> None:
+    for judged in done.judged:
+        if judged.candidate:
+            run.harness(judged.candidate)
+            run.diff(done.parent, judged.candidate)
+    record = {k: v for k, v in done.record().items() if k != "judged"}
+    run.metric({"proposer": arm.title, "task": arm.task.name, **record, "seconds": round(done.seconds, 3)})
+
+
+def _record(arm: Arm, chain: Chain, held: HeldOut) -> dict[str, Any]:
+    return {
+        "proposer": arm.title,
+        "task": arm.task.name,
+        "seed_harness": chain.seed.fingerprint,
+        "final_harness": chain.harness.fingerprint,
+        "final_source": chain.harness.source,
+        "diff": unified_diff(chain.seed, chain.harness),
+        "dev": {
+            "seed": bounded_mean(chain.seed_card.scores).record(),
+            "final": bounded_mean(chain.card.scores).record(),
+        },
+        "held_out": held.record(),
+        "rounds": [
+            {**r.record(), "seconds": round(r.seconds, 1), "diff": _accepted_diff(r)} for r in chain.rounds
+        ],
+    }
+
+
+def _accepted_diff(done: Round) -> str | None:
+    taken = done.accepted
+    return unified_diff(done.parent, taken.candidate) if taken and taken.candidate else None
+
+
+def _paid(solver: Solver, arms: list[Arm]) -> dict[str, Any]:
+    """Calls and tokens newly paid for in this start, per role."""
+    roles = {"solver": [solver.recorded]}
+    roles["proposer"] = [
+        e for e in {id(a.proposer): getattr(a.proposer, "engine", None) for a in arms}.values()
+        if isinstance(e, RecordedEngine)
+    ]  # fmt: skip
+    return {
+        role: {
+            "calls": sum(e.paid_calls for e in engines),
+            "prompt_tokens": sum(e.paid_prompt_tokens for e in engines),
+            "completion_tokens": sum(e.paid_completion_tokens for e in engines),
+        }
+        for role, engines in roles.items()
+    }

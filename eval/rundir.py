@@ -1,0 +1,86 @@
+"""A run directory: the ledger is the truth, everything else in it is derived and written again by every start.
+
+    ledger.sqlite   config.json   metrics.jsonl   harnesses/<fingerprint>.py   diffs/<parent>-<candidate>.diff
+    summary.json    report.html
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import IO, Any
+
+from reharness.envs.config import Config
+from reharness.envs.errors import LedgerError
+from reharness.solver.harness import Harness
+from reharness.solver.ledger import Ledger
+
+SHORT = 12
+"""Characters of a fingerprint used in file names."""
+
+MIN_FREE_BYTES = 64 << 20
+
+
+class RunDir:
+    """Opens (or creates) ``path`` for one configuration. Raises ``LedgerError`` when the folder cannot be used, the
+    disk is nearly full, another run holds it, or it was made with another configuration (the difference is shown)."""
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self.path = path
+        try:
+            for folder in (path, path / "harnesses", path / "diffs"):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LedgerError(f"{path}: cannot be made ({error.strerror}); choose a folder you can write to") from None
+        if (free := shutil.disk_usage(path).free) < MIN_FREE_BYTES:
+            raise LedgerError(f"{path}: only {free >> 20} MiB are free on its disk; free at least {MIN_FREE_BYTES >> 20}")
+        self.ledger = Ledger(path / "ledger.sqlite")
+        try:
+            self.ledger.bind("config", json.dumps(config.resolved(), sort_keys=True))
+            self.resumed = self.ledger.count("outcome")
+            self.write_json("config.json", {"hash": config.digest(), "config": config.resolved()})
+            self._metrics: IO[str] = (path / "metrics.jsonl").open("w", encoding="utf-8")
+        except BaseException:
+            self.ledger.close()
+            raise
+
+    def metric(self, row: dict[str, Any]) -> None:
+        """Appends a line to metrics.jsonl and flushes it."""
+        self._metrics.write(json.dumps(row, sort_keys=True, allow_nan=False) + "\n")
+        self._metrics.flush()
+
+    def harness(self, harness: Harness) -> None:
+        self._write(f"harnesses/{harness.fingerprint[:SHORT]}.py", harness.source)
+
+    def diff(self, parent: Harness, candidate: Harness) -> str:
+        """Writes and returns the unified diff."""
+        a, b = parent.fingerprint[:SHORT], candidate.fingerprint[:SHORT]
+        text = unified_diff(parent, candidate)
+        self._write(f"diffs/{a}-{b}.diff", text)
+        return text
+
+    def write_json(self, name: str, value: Any) -> Path:
+        return self._write(name, json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n")
+
+    def write_text(self, name: str, text: str) -> Path:
+        return self._write(name, text)
+
+    def close(self) -> None:
+        self._metrics.close()
+        self.ledger.close()
+
+    def _write(self, name: str, text: str) -> Path:
+        """Aside, then renamed: a reader never sees half a file."""
+        target = self.path / name
+        aside = target.with_name(target.name + ".part")
+        aside.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(aside, target)
+        return target
+
+
+def unified_diff(parent: Harness, candidate: Harness) -> str:
+    a, b = parent.fingerprint[:SHORT], candidate.fingerprint[:SHORT]
+    return "".join(difflib.unified_diff(parent.source.splitlines(True), candidate.source.splitlines(True), a, b))

@@ -1,0 +1,114 @@
+"""`revise` = contexts -> propose -> judge. `judge` is the one path by which an edit becomes a candidate, runs and is
+paid: GRPO's reward calls it on its own samples, adaptation and co-evolution reach it through `revise`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from reharness.envs.types import content_hash
+from reharness.proposer.edits import EditResult, apply_edit, check_harness
+from reharness.proposer.policy import Context, Proposal, Proposer
+from reharness.proposer.reward import REWARDS
+from reharness.solver.evaluate import Solver, evaluate, gather_all
+from reharness.solver.harness import Harness
+from reharness.solver.outcomes import Scorecard
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A proposal and what came of it. Exactly one of: ``edit.error`` is set (no candidate), or ``candidate`` and
+    ``card`` are. ``reward`` is None when the scoring run was no measurement (infra)."""
+
+    proposal: Proposal
+    edit: EditResult
+    candidate: Harness | None
+    card: Scorecard | None
+    reward: float | None
+    inert: bool
+    """The candidate ran and changed no scoring answer."""
+
+    @property
+    def status(self) -> str:
+        """The edit error's kind, or ``ran``."""
+        return self.edit.error.kind if self.edit.error else "ran"
+
+    def record(self) -> dict[str, Any]:
+        """Plain JSON, equal for equal proposals wherever they were judged."""
+        return {
+            "context": self.proposal.context,
+            "index": self.proposal.index,
+            "status": self.status,
+            "description": self.edit.description,
+            "candidate": self.candidate.fingerprint if self.candidate else None,
+            "score": self.card.mean if self.card and self.card.n else None,
+            "n": self.card.n if self.card else 0,
+            "completed_share": self.card.completed_share if self.card and self.card.n else None,
+            "failures": dict(self.card.failures) if self.card else {},
+            "infra": self.card.infra if self.card else 0,
+            "reward": self.reward,
+            "inert": self.inert,
+            "near_markers": self.edit.near_markers,
+        }
+
+
+async def judge(
+    contexts: Sequence[Context], proposals: Sequence[Sequence[Proposal]], solver: Solver
+) -> list[list[Judged]]:
+    """Edits, runs and pays every proposal; ``proposals[i]`` belong to ``contexts[i]``. All candidates of all contexts
+    are in flight together, and the solver's calls are batched across them.
+
+    Raises ``ValueError`` when a proposal is of another context (a group must never hold two contexts).
+    """
+
+    async def group(context: Context, own: Sequence[Proposal]) -> list[Judged]:
+        if any(p.context != context.key for p in own):
+            raise ValueError(f"a proposal of another context in the group of {context.key[:12]}")
+        return await gather_all(_judge_one(context, p, solver) for p in own)
+
+    return await gather_all(group(c, own) for c, own in zip(contexts, proposals, strict=True))
+
+
+async def _judge_one(context: Context, proposal: Proposal, solver: Solver) -> Judged:
+    interface = context.task.interface
+    edit = apply_edit(
+        context.parent.source, proposal.text, interface=interface, think_prefilled=proposal.think_prefilled
+    )
+    edit = check_harness(edit, interface)
+    reward = REWARDS[interface]
+    if edit.source is None or edit.error is not None:
+        return Judged(proposal, edit, None, None, reward(edit.error.kind if edit.error else None, None), False)
+    candidate = Harness(edit.source)
+    card = await evaluate(candidate, context.scoring, solver, task=context.task, repeats=context.repeats)
+    inert = card.answers == context.parent_card.answers
+    return Judged(proposal, edit, candidate, card, reward(None, card), inert)
+
+
+async def revise(contexts: Sequence[Context], proposer: Proposer, n: int, solver: Solver) -> list[list[Judged]]:
+    """``n`` proposals for each context from ``proposer`` (asked only for what the ledger does not hold), judged."""
+    return await judge(contexts, await propose(contexts, proposer, n, solver), solver)
+
+
+async def propose(contexts: Sequence[Context], proposer: Proposer, n: int, solver: Solver) -> list[list[Proposal]]:
+    """The proposals, written to the ledger before they are used. Raises ``ValueError`` when the proposer does not
+    give exactly ``n`` per context."""
+    known = {c.key: _recorded(c, proposer, n, solver) for c in contexts}
+    missing = [c for c in contexts if known[c.key] is None]
+    fresh = await proposer.propose(missing, n) if missing else []
+    for context, proposals in zip(missing, fresh, strict=True):
+        if len(proposals) != n or any(p.context != context.key for p in proposals):
+            raise ValueError(f"proposer {proposer.name!r} gave {len(proposals)} proposals for {n} asked, or of another context")
+        for p in proposals:
+            solver.ledger.put("proposal", _key(context, proposer, n, p.index), asdict(p))
+        known[context.key] = proposals
+    return [known[c.key] or [] for c in contexts]
+
+
+def _recorded(context: Context, proposer: Proposer, n: int, solver: Solver) -> list[Proposal] | None:
+    rows = [solver.ledger.get("proposal", _key(context, proposer, n, i)) for i in range(n)]
+    return [Proposal(**row) for row in rows if row is not None] if all(row is not None for row in rows) else None
+
+
+def _key(context: Context, proposer: Proposer, n: int, index: int) -> str:
+    return content_hash("proposal", context.key, proposer.name, proposer.identity, n, index)

@@ -1,0 +1,150 @@
+"""The command line: adapt, run, tasks, audit, doctor, demo. Each command checks its input before it pays for anything."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from reharness.envs.errors import ConfigError, ReharnessError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+console = Console()
+
+Set = Annotated[list[str] | None, typer.Option("--set", help="Override a configuration key, e.g. budgets.llm_calls=8.")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="TOML file with the configuration.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Run folder; the same command goes on where it stopped.")]
+
+
+@app.command()
+def adapt(
+    tasks: Annotated[list[str] | None, typer.Argument(help="Task names, e.g. chain_sum or 'chain_sum?format=tag'.")] = None,
+    proposer: Annotated[list[str] | None, typer.Option(help="move_search, random_move, model, or a registered one; may be repeated.")] = None,
+    harness: Annotated[str | None, typer.Option(help="Harness file to start from; default: the seed harness.")] = None,
+    mode: Annotated[str | None, typer.Option(help="sequential or independent.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds per task.")] = None,
+    proposals: Annotated[int | None, typer.Option(help="Proposals per round.")] = None,
+    dev: Annotated[int | None, typer.Option(help="Dev questions per task (report, scoring, selection).")] = None,
+    held_out: Annotated[int | None, typer.Option(help="Held-out questions per task.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the questions.")] = None,
+    config: ConfigFile = None,
+    override: Set = None,
+    out: Out = None,
+) -> None:
+    """Improve a harness on tasks, round after round, then measure it on held-out questions."""
+    from reharness.envs.config import load_config
+    from reharness.eval.experiment import AdaptConfig
+
+    settings = load_config(
+        AdaptConfig, config, override or (),
+        tasks=tasks or None, proposers=[{"name": p} for p in proposer] if proposer else None, harness=harness, mode=mode,
+        rounds=rounds, proposals=proposals, dev=dev, held_out=held_out, seed=seed,
+    )  # fmt: skip
+    _adapt(settings, out or Path("runs") / f"adapt-{settings.digest()[:10]}")
+
+
+def _adapt(settings: Any, out: Path) -> dict[str, Any]:
+    from reharness.eval.experiment import run_adapt
+    from reharness.eval.live import LiveTable, summary_table
+    from reharness.eval.render.page import write_page
+
+    with LiveTable(console) as watch:
+        summary = asyncio.run(run_adapt(settings, out, watch))
+    page = write_page(out, summary)
+    console.print(summary_table(summary))
+    paid = ", ".join(f"{role} {p['calls']} calls {p['prompt_tokens']}+{p['completion_tokens']} tokens" for role, p in summary["paid"].items())
+    console.print(f"paid in this start: {paid}; {summary['infra']} infra; {summary['seconds']} s; sandbox: {summary['sandbox']}")
+    console.print(f"summary: {out / 'summary.json'}\npage: {page}", soft_wrap=True)
+    return summary
+
+
+@app.command()
+def run(
+    harness: Annotated[str, typer.Argument(help="Harness file, or 'seed'.")],
+    task: Annotated[str, typer.Argument(help="Task name with optional parameters.")],
+    n: Annotated[int, typer.Option("--n", help="Questions.")] = 16,
+    seed: Annotated[int, typer.Option(help="Seed of the questions.")] = 0,
+    repeats: Annotated[int, typer.Option(help="Runs per question.")] = 1,
+    config: ConfigFile = None,
+    override: Set = None,
+    out: Out = None,
+    show: Annotated[int, typer.Option(help="Outcomes to print.")] = 3,
+) -> None:
+    """Run one harness on one task and print its scorecard."""
+    from reharness.envs.config import load_config
+    from reharness.eval.single import RunConfig, print_scorecard, run_harness
+
+    settings = load_config(RunConfig, config, override or (), harness=harness, task=task, n=n, seed=seed, repeats=repeats)
+    task_, questions, card = asyncio.run(run_harness(settings, out or Path("runs") / f"run-{settings.digest()[:10]}"))
+    print_scorecard(console, task_, questions, card, show)
+
+
+@app.command()
+def tasks(pattern: Annotated[str, typer.Argument(help="Only names that hold this.")] = "") -> None:
+    """List the tasks, with their parameters when a single one is named."""
+    from reharness.envs.registry import describe_task, task_names
+
+    names = [name for name in task_names() if pattern in name]
+    if pattern in names:
+        console.print(describe_task(pattern))
+        return
+    if not names:
+        raise ConfigError(f"no task name holds {pattern!r}; `reharness tasks` lists them all")
+    for name in names:
+        print(name)
+    console.print(f"{len(names)} tasks; `reharness tasks NAME` shows one with its parameters", style="dim")
+
+
+@app.command()
+def audit(
+    names: Annotated[list[str] | None, typer.Argument(help="Task names; default: every installed family.")] = None,
+    write: Annotated[bool, typer.Option(help="Write the committed table (needs all families).")] = False,
+) -> None:
+    """Check each task's scorer: gold must score 1, junk near 0; say which may be trained on, and why not."""
+    from reharness.envs.audit import audit_table
+
+    audit_table(names or None, console, write)
+
+
+@app.command()
+def doctor(
+    endpoint: Annotated[str, typer.Option(help="Also probe this OpenAI-compatible URL.")] = "",
+    model: Annotated[str, typer.Option(help="Model name at the endpoint.")] = "",
+) -> None:
+    """Check Python, torch, the sandbox ladder, the embedded model, an endpoint and the disk, each with its cure."""
+    from reharness.recipes.doctor import diagnose
+
+    checks = asyncio.run(diagnose(endpoint, model))
+    table = Table(box=None)
+    for title in ("", "what", "found", "cure"):
+        table.add_column(title, overflow="fold")
+    for check in checks:
+        table.add_row({True: "ok", False: "FAIL", None: "-"}[check.ok], check.what, check.found, check.cure)
+    console.print(table)
+    raise typer.Exit(0 if all(check.ok is not False for check in checks) else 1)
+
+
+@app.command()
+def demo(out: Out = None) -> None:
+    """Adapt three real families by move search and, beside it, by the untrained embedded model (a few minutes)."""
+    from reharness.recipes.demo import demo_config
+
+    settings = demo_config()
+    _adapt(settings, out or Path("runs") / f"demo-{settings.digest()[:10]}")
+
+
+def main() -> None:
+    """Entry point: reharness's own errors are printed as one line, without a traceback; exit status 2."""
+    try:
+        app()
+    except ReharnessError as error:
+        print(f"reharness: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("reharness: stopped; the same command goes on where it stopped", file=sys.stderr)
+        sys.exit(130)

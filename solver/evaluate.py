@@ -1,0 +1,160 @@
+"""`evaluate`: a harness on questions, many sandboxed runs in flight, every outcome in the ledger before it is used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+from reharness.envs.errors import InfraLimitError
+from reharness.envs.types import Question, Task, content_hash
+from reharness.solver.harness import CONTRACT_VERSION, Harness
+from reharness.solver.ledger import Ledger
+from reharness.solver.models.base import Engine
+from reharness.solver.outcomes import (
+    INFRA_KINDS,
+    Answered,
+    Failed,
+    Infra,
+    Outcome,
+    Scorecard,
+    Usage,
+    from_record,
+    to_record,
+)
+from reharness.solver.recorded import RecordedEngine
+from reharness.solver.sandbox import Sandbox
+from reharness.solver.sandbox.types import Limits, Returned, RunFailed
+from reharness.solver.tools import TOOL_PROFILE, Budgets, ToolHost
+
+
+T = TypeVar("T")
+
+
+async def gather_all(awaitables: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results in order; when one raises, the others are stopped and that error is raised."""
+    tasks = [asyncio.create_task(a) for a in awaitables]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+@dataclass
+class Solver:
+    """The frozen model and all that a harness runs in: engine, sandbox, ledger, limits and budgets.
+
+    ``concurrency`` bounds the sandboxed runs in flight; it does not change results (calls are seeded by what they are,
+    not by when they come). An infra outcome is tried again ``infra_retries`` times; when, over at least 20 outcomes,
+    more than ``infra_limit`` of them stayed infra, ``evaluate`` raises ``InfraLimitError``.
+    """
+
+    engine: Engine
+    sandbox: Sandbox
+    ledger: Ledger = field(default_factory=Ledger)
+    limits: Limits = Limits()
+    budgets: Budgets = Budgets()
+    concurrency: int = 32
+    infra_retries: int = 2
+    infra_limit: float = 0.2
+
+    def __post_init__(self) -> None:
+        self.recorded = RecordedEngine(self.engine, self.ledger)
+        self._slots = asyncio.Semaphore(self.concurrency)
+        self._running: dict[str, asyncio.Task[Outcome]] = {}
+        self.measured = self.infra = 0
+
+    def runtime_fingerprint(self, harness: Harness) -> str:
+        """phi (CoTrace): the harness + chat template, tool bindings and observation limits."""
+        template = self.engine.identity.template
+        return content_hash("phi", harness.fingerprint, template, TOOL_PROFILE, self.budgets.observation_chars)
+
+    def outcome_key(self, harness: Harness, task: Task, question: Question, repeat: int) -> str:
+        """All that determines an outcome (architecture.md, Ledger)."""
+        return content_hash(
+            "outcome", CONTRACT_VERSION, harness.fingerprint, question.key, task.scorer_version,
+            asdict(self.engine.identity), asdict(self.limits), asdict(self.budgets), TOOL_PROFILE, repeat,
+        )  # fmt: skip
+
+    async def outcome(self, harness: Harness, task: Task, question: Question, repeat: int = 0) -> Outcome:
+        """One outcome: from the ledger, from a run that is under way, or from a new run."""
+        key = self.outcome_key(harness, task, question, repeat)
+        if (record := self.ledger.get("outcome", key)) is not None:
+            return from_record(record)
+        if key not in self._running:
+            run = asyncio.create_task(self._pay(key, harness, task, question))
+            self._running[key] = run
+            run.add_done_callback(lambda _: self._running.pop(key, None))
+        # Shielded: what is paid for is finished and written down, whoever stops waiting for it.
+        return await asyncio.shield(self._running[key])
+
+    async def _pay(self, key: str, harness: Harness, task: Task, question: Question) -> Outcome:
+        for attempt in range(self.infra_retries + 1):
+            if attempt:
+                await asyncio.sleep(0.2 * 2**attempt)
+            async with self._slots:
+                outcome = await self._run(key, harness, task, question)
+            if not isinstance(outcome, Infra):
+                self.measured += 1
+                self.ledger.put("outcome", key, to_record(outcome))
+                return outcome
+            self.ledger.put("infra", f"{key}#{self.ledger.count('infra')}", to_record(outcome))
+            if outcome.kind == "scorer_error":
+                break  # the same answer would raise again
+        self.infra += 1
+        if self.measured + self.infra >= 20 and self.infra > self.infra_limit * (self.measured + self.infra):
+            raise InfraLimitError(
+                f"{self.infra} of {self.measured + self.infra} outcomes are infrastructure failures, over the limit of"
+                f" {self.infra_limit:.0%}; the last was {outcome.kind}: {outcome.detail}. Nothing is lost: mend it and"
+                " give the same command again"
+            )
+        return outcome
+
+    async def _run(self, key: str, harness: Harness, task: Task, question: Question) -> Outcome:
+        host = ToolHost(self.recorded, self.sandbox, self.budgets, seed=key)
+        result = await self.sandbox.run(harness.source, question.text, host, self.limits)
+        usage = Usage(host.llm_calls, host.prompt_tokens, host.completion_tokens, host.python_calls,
+                      round(result.cpu_s, 4), round(result.wall_s, 4))  # fmt: skip
+        trace, rung, end = tuple(host.trace), self.sandbox.rung.name, result.end
+        if isinstance(end, RunFailed):
+            return Failed(end.kind, end.detail, trace, usage, rung)
+        if not isinstance(end, Returned):
+            kind = end.kind if end.kind in INFRA_KINDS else "sandbox_error"
+            return Infra(kind, end.detail)  # type: ignore[arg-type]
+        try:
+            score = await asyncio.to_thread(task.score, question, end.answer)
+            return Answered(end.answer, score, trace, usage, rung)
+        except Exception as error:  # noqa: BLE001 - any scorer fault is a typed infra outcome
+            return Infra("scorer_error", f"{task.name}: {type(error).__name__}: {error}"[:500])
+
+    async def probe(self) -> None:
+        """Raises ``EngineError`` before any work if the engine cannot answer."""
+        await self.engine.probe()
+
+    async def stop(self) -> None:
+        """Stops what still runs, before engine, sandbox and ledger are closed by whoever opened them."""
+        running = list(self._running.values())
+        for run in running:
+            run.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await self.recorded.stop()
+
+
+async def evaluate(
+    harness: Harness, questions: Sequence[Question], solver: Solver, *, task: Task, repeats: int = 1
+) -> Scorecard:
+    """Runs ``harness`` on every question, ``repeats`` times each, and returns its scorecard: one outcome per
+    (question, repeat), question-major. Raises ``InfraLimitError`` when the infrastructure fails too often."""
+    pairs = [(q, r) for q in questions for r in range(repeats)]
+    outcomes = await gather_all(solver.outcome(harness, task, q, r) for q, r in pairs)
+    return Scorecard(
+        harness=harness.fingerprint,
+        task=task.name,
+        questions=tuple(q.key for q, _ in pairs),
+        repeats=tuple(r for _, r in pairs),
+        outcomes=tuple(outcomes),
+    )
