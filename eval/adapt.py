@@ -23,7 +23,7 @@ from reharness.solver.outcomes import Scorecard
 
 @dataclass(frozen=True)
 class Round:
-    """One round: the proposals of one context, judged, and what was selected. ``seconds`` is wall time (not replayed)."""
+    """One round: the proposals of one context, judged, and what was selected. ``seconds`` is wall time."""
 
     number: int
     context: str
@@ -79,8 +79,8 @@ class Chain:
         return Seal(chain, self.harness.fingerprint)
 
 
-Observe = Callable[[str, Round | Scorecard], None]
-"""Called with the task's name and the seed's scorecard first, then every round as it ends."""
+Observe = Callable[[Round | Scorecard], None]
+"""Called with the seed's scorecard first, then with every round as it ends."""
 
 
 @dataclass(frozen=True)
@@ -101,14 +101,14 @@ class Adaptation:
     ) -> Chain:  # fmt: skip
         parent, card = seed, await evaluate(seed, sets.scoring, solver, task=task, repeats=self.repeats)
         seed_card, rounds, history = card, list[Round](), list[EditRecord]()
-        observe(task.name, card)
+        observe(card)
         for number in range(1, self.rounds + 1):
             start = time.monotonic()
             context = await self._context(task, sets, parent, card, history, solver, count_tokens)
             (judged,) = await revise([context], proposer, self.n, solver)
             decision = self.rule(card, [j.card for j in judged])
             rounds.append(Round(number, context.key, parent, card, tuple(judged), decision, time.monotonic() - start))
-            observe(task.name, rounds[-1])
+            observe(rounds[-1])
             history += _history(rounds[-1])
             if (taken := rounds[-1].accepted) and taken.candidate and taken.card:
                 parent, card = taken.candidate, taken.card
@@ -119,13 +119,13 @@ class Adaptation:
         count_tokens: CountTokens, observe: Observe,
     ) -> Chain:  # fmt: skip
         card = await evaluate(seed, sets.scoring, solver, task=task, repeats=self.repeats)
-        observe(task.name, card)
+        observe(card)
         start = time.monotonic()
         context = await self._context(task, sets, seed, card, (), solver, count_tokens)
         (judged,) = await revise([context], proposer, self.n * self.rounds, solver)
         decision = self.rule(card, [j.card for j in judged])
         only = Round(1, context.key, seed, card, tuple(judged), decision, time.monotonic() - start)
-        observe(task.name, only)
+        observe(only)
         taken = only.accepted
         if taken and taken.candidate and taken.card:
             return Chain(task.name, seed, card, (only,), taken.candidate, taken.card)

@@ -1,4 +1,4 @@
-"""An adaptation run: tasks x proposers, chains in flight together on one solver, then held-out questions, then files."""
+"""An adaptation run: tasks x proposers, chains in flight together on one solver, then held-out questions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 from pydantic import Field
 
 from reharness.envs.config import Config
-from reharness.envs.registry import parse_task
+from reharness.envs.registry import get_task
 from reharness.envs.splits import question_sets
 from reharness.envs.types import QuestionSets, Task
 from reharness.eval.adapt import Adaptation, Chain, Round
@@ -60,8 +60,9 @@ class AdaptConfig(Config):
 
 @dataclass(frozen=True)
 class Arm:
-    """One task with one proposer."""
+    """One task with one proposer. ``label`` is the task as the configuration names it, parameters included."""
 
+    label: str
     task: Task
     sets: QuestionSets
     seed: Harness
@@ -93,7 +94,7 @@ async def run_adapt(config: AdaptConfig, path: Path, watch: Watch | None = None)
     start = time.monotonic()
     for p in config.proposers:
         check_proposer(p)
-    tasks = [parse_task(name) for name in config.tasks]
+    tasks = [get_task(name) for name in config.tasks]
     seeds = [Harness.load(config.harness, t.interface) if config.harness else seed_harness(t.interface) for t in tasks]
     sets = [question_sets(t, "adapt_rg", config.dev, config.dev, config.held_out, config.seed) for t in tasks]
     async with AsyncExitStack() as stack:
@@ -102,13 +103,17 @@ async def run_adapt(config: AdaptConfig, path: Path, watch: Watch | None = None)
         engines = await _engines(config, stack)
         sandbox = await Sandbox.start(rung=config.rung)
         stack.push_async_callback(sandbox.aclose)
-        solver = Solver(engines[config.solver.digest()], sandbox, run.ledger, config.limits, config.budgets, config.concurrency)
+        engine = engines[config.solver.digest()]
+        solver = Solver(engine, sandbox, run.ledger, config.limits, config.budgets, config.concurrency)
         stack.push_async_callback(solver.stop)
         arms = []
         for p in config.proposers:
-            engine = engines.get(p.engine.digest()) if p.name == "model" else None
-            proposer = make_proposer(p, RecordedEngine(engine, run.ledger) if engine else None)
-            arms += [Arm(t, s, h, proposer, p.title) for t, s, h in zip(tasks, sets, seeds, strict=True)]
+            own = engines.get(p.engine.digest()) if p.name == "model" else None
+            proposer = make_proposer(p, RecordedEngine(own, run.ledger) if own else None)
+            arms += [
+                Arm(label, t, s, h, proposer, p.title)
+                for label, t, s, h in zip(config.tasks, tasks, sets, seeds, strict=True)
+            ]
         if watch:
             watch.started(config, solver, run.resumed)
         results = await gather_all(_run_arm(arm, config, solver, run, watch) for arm in arms)
@@ -139,13 +144,13 @@ async def _engines(config: AdaptConfig, stack: AsyncExitStack) -> dict[str, Engi
 
 
 async def _run_arm(arm: Arm, config: AdaptConfig, solver: Solver, run: RunDir, watch: Watch | None) -> dict[str, Any]:
-    def observe(task: str, event: Round | Scorecard) -> None:
+    def observe(event: Round | Scorecard) -> None:
         if isinstance(event, Round):
             _write_round(arm, event, run)
         else:
             run.harness(arm.seed)
         if watch:
-            watch.progress(arm.title, task, event)
+            watch.progress(arm.title, arm.label, event)
 
     adaptation = Adaptation(config.rounds, config.proposals, RULES[config.rule](), config.repeats, config.window)
     adapt = adaptation.sequential if config.mode == "sequential" else adaptation.independent
@@ -153,7 +158,7 @@ async def _run_arm(arm: Arm, config: AdaptConfig, solver: Solver, run: RunDir, w
     chain = await adapt(arm.task, arm.sets, arm.seed, arm.proposer, solver, solver.engine.count_tokens, observe)
     held = await held_out(chain, arm.task, arm.sets, solver, config.repeats)
     if watch:
-        watch.done(arm.title, arm.task.name, held)
+        watch.done(arm.title, arm.label, held)
     return {**_record(arm, chain, held), "seconds": round(time.monotonic() - start, 1)}
 
 
@@ -163,13 +168,13 @@ def _write_round(arm: Arm, done: Round, run: RunDir) -> None:
             run.harness(judged.candidate)
             run.diff(done.parent, judged.candidate)
     record = {k: v for k, v in done.record().items() if k != "judged"}
-    run.metric({"proposer": arm.title, "task": arm.task.name, **record, "seconds": round(done.seconds, 3)})
+    run.metric({"proposer": arm.title, "task": arm.label, **record, "seconds": round(done.seconds, 3)})
 
 
 def _record(arm: Arm, chain: Chain, held: HeldOut) -> dict[str, Any]:
     return {
         "proposer": arm.title,
-        "task": arm.task.name,
+        "task": arm.label,
         "seed_harness": chain.seed.fingerprint,
         "final_harness": chain.harness.fingerprint,
         "final_source": chain.harness.source,

@@ -65,7 +65,7 @@ class LiveTable:
         )
 
     def done(self, proposer: str, task: str, held: HeldOut) -> None:
-        self._rows[task, proposer]["held"] = f"{held.record()['seed']['mean']:.3f} -> {held.record()['final']['mean']:.3f}"
+        self._rows[task, proposer]["held"] = f"{held.seed.mean:.3f} -> {held.final.mean:.3f}"
 
     def _render(self) -> Group:
         table = Table(box=None, pad_edge=False)
@@ -85,8 +85,9 @@ class LiveTable:
         left = f", about {elapsed / self._rounds * (total - self._rounds):.0f} s left" if self._rounds else ""
         paid = solver.recorded
         return (
-            f"{self._rounds}/{total} rounds; {solver.measured} outcomes measured ({solver.measured / max(elapsed, 1):.1f}/s), "
-            f"{solver.infra} infra; solver paid {paid.paid_calls} calls, {paid.paid_completion_tokens} tokens out; "
+            f"{self._rounds}/{total} rounds; {solver.measured} outcomes measured "
+            f"({solver.measured / max(elapsed, 1):.1f}/s), {solver.infra} infra; "
+            f"solver paid {paid.paid_calls} calls, {paid.paid_completion_tokens} tokens out; "
             f"{elapsed:.0f} s{left}"
         )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import IO, Any
@@ -36,7 +35,8 @@ class RunDir:
         except OSError as error:
             raise LedgerError(f"{path}: cannot be made ({error.strerror}); choose a folder you can write to") from None
         if (free := shutil.disk_usage(path).free) < MIN_FREE_BYTES:
-            raise LedgerError(f"{path}: only {free >> 20} MiB are free on its disk; free at least {MIN_FREE_BYTES >> 20}")
+            need = MIN_FREE_BYTES >> 20
+            raise LedgerError(f"{path}: only {free >> 20} MiB are free on its disk; free at least {need} MiB")
         self.ledger = Ledger(path / "ledger.sqlite")
         try:
             self.ledger.bind("config", json.dumps(config.resolved(), sort_keys=True))
@@ -77,8 +77,7 @@ class RunDir:
         target = self.path / name
         aside = target.with_name(target.name + ".part")
         aside.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(aside, target)
-        return target
+        return aside.replace(target)
 
 
 def unified_diff(parent: Harness, candidate: Harness) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from reharness.envs.config import Config
-from reharness.envs.registry import parse_task
+from reharness.envs.registry import get_task
 from reharness.envs.types import Question, Task
 from reharness.eval.rundir import RunDir
 from reharness.eval.stats import bounded_mean
@@ -41,7 +41,7 @@ class RunConfig(Config):
 
 async def run_harness(config: RunConfig, path: Path) -> tuple[Task, Sequence[Question], Scorecard]:
     """Task, questions and scorecard; what the run folder ``path`` already holds is not paid for again."""
-    task = parse_task(config.task)
+    task = get_task(config.task)
     seed = config.harness == "seed"
     harness = seed_harness(task.interface) if seed else Harness.load(config.harness, task.interface)
     questions = task.questions(config.n, config.seed)
@@ -73,7 +73,8 @@ def print_scorecard(console: Console, task: Task, questions: Sequence[Question],
     table = Table("question", "outcome", "returned", "right answer")
     for key, outcome in list(zip(card.questions, card.outcomes, strict=True))[:show]:
         question = texts[key]
-        table.add_row(question.text[:300], _verdict(outcome), _shown(outcome)[:300], (task.reveal(question) or "")[:200])
+        gold = task.reveal(question) or ""
+        table.add_row(question.text[:300], _verdict(outcome), _shown(outcome)[:300], gold[:200])
     if show:
         console.print(table, markup=False)
 

@@ -69,7 +69,8 @@ def make_proposer(config: ProposerConfig, engine: Engine | None) -> Proposer:
         factory = point.load()
         proposer = factory(**config.params)
     except Exception as error:
-        raise ConfigError(f"proposer {config.name!r} ({point.value}) cannot be made: {type(error).__name__}: {error}") from error
+        why = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"proposer {config.name!r} ({point.value}) cannot be made: {why}") from error
     if not isinstance(proposer, Proposer) or not inspect.iscoroutinefunction(proposer.propose):
         raise ConfigError(f"proposer {config.name!r} ({point.value}) lacks name, identity, async propose or aclose")
     return proposer

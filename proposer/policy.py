@@ -114,7 +114,9 @@ class ModelProposer:
         s = self.sampling
         seed = int(content_hash(self.seed, context.key, index)[:8], 16) >> 1
         c = await self.engine.generate(context.messages, Sampling(s.max_tokens, s.temperature, s.top_p, seed, s.stop))
-        return Proposal(context.key, index, c.text, c.weights, c.prompt_tokens, c.completion_tokens, c.finish_reason, self.think)
+        return Proposal(
+            context.key, index, c.text, c.weights, c.prompt_tokens, c.completion_tokens, c.finish_reason, self.think
+        )
 
     async def aclose(self) -> None:
         await self.engine.aclose()

@@ -98,7 +98,8 @@ def _event(event: Event, chars: int) -> str:
     data = event.data
     if event.kind == "llm":
         cut_off = ", cut off" if data["finish"] == "length" else ""
-        return f"llm({data['max_tokens']} tokens, temperature {data['temperature']:g}{cut_off}): {_quote(data['reply'], chars)}"
+        sampling = f"{data['max_tokens']} tokens, temperature {data['temperature']:g}{cut_off}"
+        return f"llm({sampling}): {_quote(data['reply'], chars)}"
     if event.kind == "python":
         return f"python: {_quote(data['error'] or data['stdout'], chars)}"
     return f"note: {_quote(data['text'], chars)}"

@@ -98,7 +98,8 @@ async def propose(contexts: Sequence[Context], proposer: Proposer, n: int, solve
     fresh = await proposer.propose(missing, n) if missing else []
     for context, proposals in zip(missing, fresh, strict=True):
         if len(proposals) != n or any(p.context != context.key for p in proposals):
-            raise ValueError(f"proposer {proposer.name!r} gave {len(proposals)} proposals for {n} asked, or of another context")
+            got = f"{len(proposals)} proposals for {n} asked, or of another context"
+            raise ValueError(f"proposer {proposer.name!r} gave {got}")
         for p in proposals:
             solver.ledger.put("proposal", _key(context, proposer, n, p.index), asdict(p))
         known[context.key] = proposals

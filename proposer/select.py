@@ -52,8 +52,9 @@ class TakeBestScoring:
 
     def __call__(self, parent: Scorecard, candidates: Sequence[Scorecard | None]) -> Decision:
         best, gain = _best(parent, candidates)
-        reason = "no candidate could be measured" if best is None else f"best of the candidates ({gain:+.3f} to the parent)"
-        return Decision(best, gain, reason)
+        if best is None:
+            return Decision(None, gain, "no candidate could be measured")
+        return Decision(best, gain, f"best of the candidates, {gain:+.3f} to the parent")
 
 
 RULES = {"accept_if_better": AcceptIfBetter, "take_best_scoring": TakeBestScoring}

@@ -1,4 +1,4 @@
-"""The command line: adapt, run, tasks, audit, doctor, demo. Each command checks its input before it pays for anything."""
+"""The command line: adapt, run, tasks, audit, doctor, demo. Input is checked before anything is paid for."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Out = Annotated[Path | None, typer.Option("--out", help="Run folder; the same co
 
 @app.command()
 def adapt(
-    tasks: Annotated[list[str] | None, typer.Argument(help="Task names, e.g. chain_sum or 'chain_sum?format=tag'.")] = None,
-    proposer: Annotated[list[str] | None, typer.Option(help="move_search, random_move, model, or a registered one; may be repeated.")] = None,
+    tasks: Annotated[list[str] | None, typer.Argument(help="Names, e.g. chain_sum or 'chain_sum?format=tag'.")] = None,
+    proposer: Annotated[list[str] | None, typer.Option(help="move_search, random_move, model, …; repeatable.")] = None,
     harness: Annotated[str | None, typer.Option(help="Harness file to start from; default: the seed harness.")] = None,
     mode: Annotated[str | None, typer.Option(help="sequential or independent.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds per task.")] = None,
@@ -42,7 +42,7 @@ def adapt(
 
     settings = load_config(
         AdaptConfig, config, override or (),
-        tasks=tasks or None, proposers=[{"name": p} for p in proposer] if proposer else None, harness=harness, mode=mode,
+        tasks=tasks or None, proposers=[{"name": p} for p in proposer or ()] or None, harness=harness, mode=mode,
         rounds=rounds, proposals=proposals, dev=dev, held_out=held_out, seed=seed,
     )  # fmt: skip
     _adapt(settings, out or Path("runs") / f"adapt-{settings.digest()[:10]}")
@@ -57,8 +57,12 @@ def _adapt(settings: Any, out: Path) -> dict[str, Any]:
         summary = asyncio.run(run_adapt(settings, out, watch))
     page = write_page(out, summary)
     console.print(summary_table(summary))
-    paid = ", ".join(f"{role} {p['calls']} calls {p['prompt_tokens']}+{p['completion_tokens']} tokens" for role, p in summary["paid"].items())
-    console.print(f"paid in this start: {paid}; {summary['infra']} infra; {summary['seconds']} s; sandbox: {summary['sandbox']}")
+    paid = "; ".join(
+        f"{role} {p['calls']} calls, {p['prompt_tokens']} tokens in, {p['completion_tokens']} out"
+        for role, p in summary["paid"].items()
+    )
+    console.print(f"paid in this start: {paid}", highlight=False)
+    console.print(f"{summary['infra']} infra; {summary['seconds']} s; sandbox: {summary['sandbox']}", highlight=False)
     console.print(f"summary: {out / 'summary.json'}\npage: {page}", soft_wrap=True)
     return summary
 
@@ -79,8 +83,11 @@ def run(
     from reharness.envs.config import load_config
     from reharness.eval.single import RunConfig, print_scorecard, run_harness
 
-    settings = load_config(RunConfig, config, override or (), harness=harness, task=task, n=n, seed=seed, repeats=repeats)
-    task_, questions, card = asyncio.run(run_harness(settings, out or Path("runs") / f"run-{settings.digest()[:10]}"))
+    settings = load_config(
+        RunConfig, config, override or (), harness=harness, task=task, n=n, seed=seed, repeats=repeats
+    )  # fmt: skip
+    folder = out or Path("runs") / f"run-{settings.digest()[:10]}"
+    task_, questions, card = asyncio.run(run_harness(settings, folder))
     print_scorecard(console, task_, questions, card, show)
 
 

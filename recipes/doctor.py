@@ -39,7 +39,8 @@ async def diagnose(endpoint: str = "", model: str = "") -> list[Check]:
 def _python() -> Check:
     found = f"{platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     good = (3, 11) <= sys.version_info[:2] < (3, 13)
-    return Check(good, "Python", found, "" if good else "use Python 3.11 or 3.12: make clean; make setup PYTHON=python3.11")
+    cure = "" if good else "use Python 3.11 or 3.12: make clean; make setup PYTHON=python3.11"
+    return Check(good, "Python", found, cure)
 
 
 def _torch() -> Check:
@@ -48,12 +49,16 @@ def _torch() -> Check:
     except ImportError as error:
         return Check(False, "torch", str(error), "make setup")
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return Check(True, "torch", f"{torch.__version__}, {', '.join(gpus) or 'no GPU'}, {torch.get_num_threads()} threads")
+    found = f"{torch.__version__}, {', '.join(gpus) or 'no GPU'}, {torch.get_num_threads()} threads"
+    return Check(True, "torch", found)
+
+
+_CORE = ("transformers", "trl", "peft", "accelerate", "datasets", "reasoning-gym", "faiss-cpu", "openvino-genai")
 
 
 def _packages() -> list[Check]:
     checks = []
-    for name in ("transformers", "trl", "peft", "accelerate", "datasets", "reasoning-gym", "faiss-cpu", "openvino-genai"):
+    for name in _CORE:
         try:
             checks.append(Check(True, name, version(name)))
         except PackageNotFoundError:
@@ -72,9 +77,10 @@ def _sandbox() -> list[Check]:
     checks = []
     for r in rungs:
         ok = True if r.ok else (None if usable else False)
-        checks.append(Check(ok, f"sandbox rung {r.number} ({r.name})", "proven by self-test" if r.ok else r.why, "" if r.ok else r.cure))
+        found, cure = ("proven by self-test", "") if r.ok else (r.why, r.cure)
+        checks.append(Check(ok, f"sandbox rung {r.number} ({r.name})", found, cure))
     if not usable:
-        checks.append(Check(False, "sandbox", "no rung proves itself: harnesses will not be run", "mend one of the above"))
+        checks.append(Check(False, "sandbox", "no rung proves itself: nothing will be run", "mend one of the above"))
     return checks
 
 
@@ -85,8 +91,8 @@ def _disk() -> Check:
     probe = next(p for p in (folder, *folder.parents) if p.exists())
     free = shutil.disk_usage(probe).free
     good = free > 2 << 30 and os.access(probe, os.W_OK)
-    return Check(good, "disk (cache folder)", f"{folder}: {free >> 30} GiB free",
-                 "" if good else "free at least 2 GiB, or set REHARNESS_CACHE to a folder you can write to")  # fmt: skip
+    cure = "" if good else "free at least 2 GiB, or set REHARNESS_CACHE to a folder you can write to"
+    return Check(good, "disk (cache folder)", f"{folder}: {free >> 30} GiB free", cure)
 
 
 async def _engine(what: str, spec: dict[str, str]) -> Check:

@@ -28,7 +28,6 @@ from reharness.solver.sandbox import Sandbox
 from reharness.solver.sandbox.types import Limits, Returned, RunFailed
 from reharness.solver.tools import TOOL_PROFILE, Budgets, ToolHost
 
-
 T = TypeVar("T")
 
 

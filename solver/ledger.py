@@ -51,9 +51,8 @@ class Ledger:
         mode = db.execute("PRAGMA journal_mode=WAL").fetchone()[0]
         db.execute("PRAGMA synchronous=NORMAL")
         db.execute("PRAGMA busy_timeout=10000")
-        if self.path is not None:
-            if mode != "wal" or db.execute("PRAGMA synchronous").fetchone()[0] != 1:
-                raise LedgerError(f"{self.path}: this file system does not allow SQLite's WAL; use a local folder")
+        if self.path is not None and (mode != "wal" or db.execute("PRAGMA synchronous").fetchone()[0] != 1):
+            raise LedgerError(f"{self.path}: this file system does not allow SQLite's WAL; use a local folder")
         db.execute(
             "CREATE TABLE IF NOT EXISTS records (seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL,"
             " body TEXT NOT NULL, at REAL NOT NULL, UNIQUE (kind, key))"

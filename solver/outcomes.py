@@ -77,7 +77,7 @@ Outcome = Answered | Failed | Infra
 
 @dataclass(frozen=True)
 class Scorecard:
-    """One harness on a question set: outcome ``outcomes[i]`` is of question ``questions[i]`` in repeat ``repeats[i]``."""
+    """One harness on a question set: ``outcomes[i]`` is of question ``questions[i]`` in repeat ``repeats[i]``."""
 
     harness: str
     """Harness fingerprint."""

@@ -1,4 +1,4 @@
-"""An engine whose every completion is in the ledger: asked once, paid once, also when two callers ask at the same time."""
+"""An engine whose every completion is in the ledger: asked once, paid once, also when two ask at the same time."""
 
 from __future__ import annotations
 
