@@ -2,12 +2,16 @@
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
 from reharness.proposer.edits import apply_edit
 
 LINE = st.text(st.characters(exclude_characters="\n\r\0", exclude_categories=["Cs"]), max_size=12)
 ODD = st.sampled_from(["\x0c", "a\u2028b", "\x85", "\x1c\x1d", "\u2029", "\v", "tail  ", "\t", "", "========", "```"])
 MARKER = st.sampled_from(
-    ["<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE", "<<<<< SEARCH", ">>>>>>> replace x", "<think>", "</think>", "NO CHANGE", "```python", "```", "````", "x = 1", "def f(:", "    return 1", "\r", "\x00"]
+    [
+        *("<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE", "<<<<< SEARCH", ">>>>>>> replace x", "NO CHANGE", "x = 1"),
+        *("<think>", "</think>", "```python", "```", "````", "def f(:", "    return 1", "\r", "\0"),
+    ]
 )
 
 
