@@ -81,11 +81,11 @@ class QuestionSets:
         if not self.scoring:
             raise TaskError("Q_score is empty: ask for at least one scoring question")
         if self.protocol == "train" and fb & score:
-            raise TaskError(f"protocol 'train' needs Q_fb and Q_score disjoint; {len(fb & score)} questions are in both")
+            raise TaskError(f"protocol 'train' needs Q_fb and Q_score disjoint; {len(fb & score)} are in both")
         if self.protocol == "adapt_rg" and fb != score:
             raise TaskError("protocol 'adapt_rg' uses the same dev questions as Q_fb and Q_score; they differ")
-        if held & (fb | score):
-            raise TaskError(f"Q_eval is not held out: {len(held & (fb | score))} of its questions are also in Q_fb or Q_score")
+        if seen := held & (fb | score):
+            raise TaskError(f"Q_eval is not held out: {len(seen)} of its questions are also in Q_fb or Q_score")
 
     @property
     def n_eval(self) -> int:
