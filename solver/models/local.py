@@ -61,8 +61,8 @@ class LocalEngine:
         })  # fmt: skip
         self._check(answer["weights"])
         text, stopped = cut_at_stop(self.chat.decode(answer["ids"]), sampling.stop)
-        finish = "stop" if stopped else answer["finish"]
-        return Completion(text, len(ids), len(answer["ids"]), finish, answer["weights"])
+        ended = stopped or answer["finish"] == "stop"
+        return Completion(text, len(ids), len(answer["ids"]), "stop" if ended else "length", answer["weights"])
 
     def _check(self, weights: str) -> None:
         if weights != self.identity.weights:

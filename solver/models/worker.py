@@ -189,8 +189,13 @@ class _Process:
             loop, future = self._pending.pop(request, (None, None))
         if loop is None or future is None:
             return
+
+        def settle() -> None:
+            if not future.done():
+                future.set_result(answer)
+
         with suppress(RuntimeError):  # the caller's loop is closed: nobody waits
-            loop.call_soon_threadsafe(lambda: future.done() or future.set_result(answer))
+            loop.call_soon_threadsafe(settle)
 
 
 def _end_of(process: subprocess.Popen[bytes]) -> int:

@@ -1,0 +1,211 @@
+"""Any OpenAI-compatible endpoint: vLLM server, llama-server, a hosted service."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import ipaddress
+import json
+import os
+import re
+from collections.abc import Awaitable, Sequence
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlsplit
+
+from reharness.envs.errors import ConfigError, EngineError
+from reharness.solver.models.base import (
+    Completion,
+    EngineIdentity,
+    Message,
+    PromptRejected,
+    PromptTooLong,
+    Sampling,
+    cut_at_stop,
+)
+from reharness.solver.models.chat import ChatTokenizer
+
+TOO_LONG = re.compile(r"context[ _](length|window|size)|too many tokens|prompt is too long", re.IGNORECASE)
+"""How servers say, in a 400, that a prompt does not fit (vLLM, llama-server, hosted services)."""
+
+
+class EndpointEngine:
+    """``model`` at ``url`` (with or without ``/v1``), asked by ``/v1/chat/completions``; or, with a ``tokenizer``, by
+    ``/v1/completions`` with prompts that we put through its chat template: the same text, token for token, that an
+    in-process engine would see.
+
+    At most ``concurrency`` requests are in flight. 408, 409, 429, 5xx, time-outs and lost connections are tried again
+    ``retries`` times, with growing waits or as ``Retry-After`` says. The key is read from the environment variable
+    ``key_env``; only an endpoint on this machine or in a private network may do without one.
+
+    Raises ``ConfigError`` for a URL or key that cannot be used; ``EngineError`` when the endpoint cannot answer or
+    another model than ``model`` did; ``PromptTooLong`` when it says that the prompt does not fit.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        key_env: str = "OPENAI_API_KEY",
+        tokenizer: ChatTokenizer | None = None,
+        concurrency: int = 32,
+        timeout_s: float = 120.0,
+        retries: int = 5,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"endpoint url {url!r}: give it as http://host:port/v1")
+        self.url = url.rstrip("/") if parts.path.strip("/") else f"{url.rstrip('/')}/v1"
+        self.model, self.tokenizer = model, tokenizer
+        self.concurrency, self.timeout_s, self.retries = concurrency, timeout_s, retries
+        self._key = os.environ.get(key_env, "")
+        if not self._key and not _is_private(parts.hostname):
+            raise ConfigError(f"endpoint {self.url}: the environment variable {key_env} holds no API key; set it")
+        self._key_env = key_env
+        self._client: tuple[asyncio.AbstractEventLoop, Any, asyncio.Semaphore] | None = None
+
+    @cached_property
+    def identity(self) -> EngineIdentity:
+        return EngineIdentity("endpoint", self.model, "", self.tokenizer.template_hash if self.tokenizer else "")
+
+    async def probe(self) -> None:
+        """Is the endpoint up, is the key valid, does it have the model? Each is an ``EngineError`` of its own."""
+        client, _ = self._connect()
+        listing = await self._ask(client.with_options(max_retries=1, timeout=20).models.list())
+        if not isinstance(getattr(listing, "data", None), list):
+            raise EngineError(f"endpoint {self.url}: /models did not answer with a list of models; check the url")
+        names = [str(m.id) for m in listing.data]
+        if self.model not in names:
+            near = difflib.get_close_matches(self.model, names, n=3, cutoff=0.3) or sorted(names)[:8]
+            raise EngineError(
+                f"endpoint {self.url}: has no model {self.model!r}; it has {', '.join(map(repr, near)) or 'none'}"
+            )
+
+    async def generate(self, messages: Sequence[Message], sampling: Sampling) -> Completion:
+        if self.tokenizer:
+            return await self.generate_text(self.tokenizer.render(messages), sampling)
+        client, slots = self._connect()
+        async with slots:
+            reply = await self._ask(
+                client.chat.completions.create(messages=[dict(m) for m in messages], **self._request(sampling))
+            )
+        choice = self._choice(reply)
+        prompt = "".join(m["content"] for m in messages)
+        # The content is None when a reasoning model spent every token before its answer.
+        return self._completion(reply, choice, getattr(choice.message, "content", None) or "", prompt, sampling)
+
+    async def generate_text(self, prompt: str, sampling: Sampling) -> Completion:
+        """Completes ``prompt`` as it is."""
+        if self.tokenizer:
+            _, max_tokens = self.tokenizer.fit(prompt, sampling)
+            sampling = Sampling(max_tokens, sampling.temperature, sampling.top_p, sampling.seed, sampling.stop)
+        client, slots = self._connect()
+        async with slots:
+            reply = await self._ask(
+                client.completions.create(
+                    prompt=prompt, extra_body={"add_special_tokens": False}, **self._request(sampling)
+                )
+            )
+        choice = self._choice(reply)
+        return self._completion(reply, choice, choice.text or "", prompt, sampling)
+
+    def count_tokens(self, text: str) -> int:
+        """Exact with a tokenizer; otherwise estimated at four bytes a token."""
+        return len(self.tokenizer.encode(text)) if self.tokenizer else len(text.encode()) // 4 + 1
+
+    async def aclose(self) -> None:
+        if self._client is not None:
+            loop, client, _ = self._client
+            self._client = None
+            if loop is asyncio.get_running_loop():  # the connections of a loop that is gone went with it
+                await client.close()
+
+    def _connect(self) -> tuple[Any, asyncio.Semaphore]:
+        """The client of the running event loop: connections cannot be shared between loops."""
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._client[0] is not loop:
+            from openai import AsyncOpenAI
+
+            client = AsyncOpenAI(
+                base_url=self.url, api_key=self._key or "none", timeout=self.timeout_s, max_retries=self.retries
+            )
+            self._client = (loop, client, asyncio.Semaphore(self.concurrency))
+        return self._client[1], self._client[2]
+
+    def _request(self, sampling: Sampling) -> dict[str, Any]:
+        request: dict[str, Any] = {
+            "model": self.model, "max_tokens": sampling.max_tokens, "temperature": sampling.temperature
+        }  # fmt: skip
+        if sampling.temperature > 0:
+            request |= {"top_p": sampling.top_p, "seed": sampling.seed}
+        if sampling.stop:
+            request["stop"] = list(sampling.stop)
+        return request
+
+    async def _ask(self, request: Awaitable[Any]) -> Any:
+        """Awaits one call of the client; every way in which it can fail becomes an ``EngineError`` that says which."""
+        import openai
+
+        where = f"endpoint {self.url}"
+        try:
+            return await request
+        except openai.APITimeoutError as error:
+            raise EngineError(f"{where}: no answer within {self.timeout_s:g} s, {self.retries + 1} times") from error
+        except openai.APIConnectionError as error:
+            raise EngineError(
+                f"{where}: cannot be reached ({error.__cause__ or error}); is the server up, is the url right?"
+            ) from error
+        except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+            raise EngineError(
+                f"{where}: refused the API key (HTTP {error.status_code}); set {self._key_env} to a valid one"
+            ) from None  # the server's text may repeat the key
+        except openai.NotFoundError as error:
+            raise EngineError(
+                f"{where}: knows no such path or model (HTTP 404) for model {self.model!r}: {_said(error)}"
+            ) from error
+        except openai.APIStatusError as error:
+            if error.status_code in (400, 413, 422) and TOO_LONG.search(_said(error)):
+                raise PromptTooLong(f"the prompt does not fit the model's window: {_said(error)}") from error
+            raise EngineError(f"{where}: HTTP {error.status_code} after retries: {_said(error)}") from error
+        except (openai.OpenAIError, json.JSONDecodeError) as error:
+            raise EngineError(f"{where}: its answer is not what the protocol says: {error!r:.300}") from error
+
+    def _choice(self, reply: Any) -> Any:
+        if isinstance(reply, str):
+            raise EngineError(f"endpoint {self.url}: answered with something else than JSON: {reply!r:.120}")
+        if not getattr(reply, "choices", None):
+            raise EngineError(f"endpoint {self.url}: its answer holds no choices")
+        return reply.choices[0]
+
+    def _completion(self, reply: Any, choice: Any, text: str, prompt: str, sampling: Sampling) -> Completion:
+        served = str(getattr(reply, "model", None) or self.model)
+        # A hosted service answers for "name" with its dated snapshot "name-2026-01-31".
+        if not re.fullmatch(re.escape(self.model) + r"(-\d[\d-]*)?", served):
+            raise EngineError(f"endpoint {self.url}: was asked for model {self.model!r} and answered with {served!r}")
+        text, stopped = cut_at_stop(text, sampling.stop)
+        finish = "stop" if stopped else choice.finish_reason
+        if finish == "content_filter":
+            raise PromptRejected(f"endpoint {self.url}: its content filter stopped the answer")
+        usage = getattr(reply, "usage", None)
+        return Completion(
+            text=text,
+            prompt_tokens=usage.prompt_tokens if usage else self.count_tokens(prompt),
+            completion_tokens=usage.completion_tokens if usage else self.count_tokens(text),
+            finish_reason="length" if finish == "length" else "stop",
+            weights=served,
+        )
+
+
+def _said(error: Any) -> str:
+    """The server's own words, on one line."""
+    body = error.body if isinstance(error.body, str) else json.dumps(error.body, default=str)
+    return " ".join((body if error.body else str(error)).split())[:300]
+
+
+def _is_private(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost" or "." not in host or host.endswith((".local", ".internal"))
+    return address.is_private or address.is_loopback
