@@ -6,12 +6,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from reharness.solver.outcomes import FailureKind
+from reharness.envs.errors import ReharnessError
+from reharness.solver.outcomes import FailureKind, InfraKind
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one sandboxed run. Wall seconds count only while no host call is pending."""
+    """Limits of one sandboxed run. Wall seconds count only while no host call is pending; CPU seconds are rounded up
+    to whole ones, ``memory_mb`` bounds the address space (an idle Python takes some 60 MB of it)."""
 
     cpu_s: float = 10.0
     wall_s: float = 20.0
@@ -19,8 +21,9 @@ class Limits:
     output_bytes: int = 1 << 20
     """All bytes that the run may send to the host: requests, notes and the result."""
     answer_bytes: int = 64 << 10
+    """Bytes of the answer as UTF-8, and characters of standard output that ``Sandbox.python`` keeps."""
     calls: int = 256
-    """Host calls of any kind."""
+    """Host calls that wait for a reply; notes do not, they count as output."""
     wait_s: float = 600.0
     """The longest one host call may keep a run waiting; beyond it the run is infra (timeout_wait), not failed."""
 
@@ -44,17 +47,58 @@ class RunFailed:
 class RunInfra:
     """The sandbox broke, a host call raised, or a host call kept the run waiting beyond ``wait_s``."""
 
-    kind: str
+    kind: InfraKind
     detail: str
+
+
+RunEnd = Returned | RunFailed | RunInfra
+
+
+@dataclass(frozen=True)
+class Rung:
+    """How strong a cage is: 1 bwrap + Landlock + seccomp, 2 own namespaces + both, 3 both without namespaces."""
+
+    number: int
+    name: str
+    why_not_higher: tuple[str, ...] = ()
+    """One line for each stronger rung that did not pass its self-test here."""
+
+
+@dataclass(frozen=True)
+class RungReport:
+    """What the self-test of one rung found on this machine: ``why`` it is not to be had, and the ``cure``."""
+
+    number: int
+    name: str
+    ok: bool
+    why: str | None = None
+    cure: str | None = None
 
 
 @dataclass(frozen=True)
 class RunResult:
     """How one sandboxed run ended. ``cpu_s`` is the child's own; ``wall_s`` leaves out waiting on the host."""
 
-    end: Returned | RunFailed | RunInfra
+    end: RunEnd
     cpu_s: float
     wall_s: float
+    rung: int
+    """The rung that held it."""
+
+
+@dataclass(frozen=True)
+class PythonResult:
+    """What ``tools.python`` code printed (cut to ``answer_bytes`` characters), and how it failed, if it did."""
+
+    stdout: str
+    error: str | None = None
+    kind: FailureKind | None = None
+
+
+class SandboxBroke(ReharnessError):
+    """The sandbox itself failed under a run; nothing was learnt about the code in it."""
+
+    infra_kind: InfraKind = "sandbox_error"
 
 
 class BudgetExceeded(Exception):

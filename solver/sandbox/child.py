@@ -1,0 +1,205 @@
+"""One run, inside the cage: load the source, call `run(question, tools)`, send the end. Standard library only.
+
+The channel is one stream socket. Down come one start line and the replies, up go requests, notes and one end, each a
+JSON line. Nothing here is trusted by the host: a harness can reach every object in this process.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import json
+import linecache
+import mmap
+import os
+import random
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Callable
+from typing import Any
+
+FRAMES_SHOWN, TEXT_SHOWN = 5, 800
+RESERVE_BYTES = 4 << 20
+
+
+class Channel:
+    """Requests and replies over one descriptor; threads may call at once."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._buffer = b""
+        self._send_lock = threading.Lock()
+        self._arrived = threading.Condition()
+        self._replies: dict[int, dict[str, Any]] = {}
+        self._reading = False
+        self._next_id = 0
+
+    def send(self, message: dict[str, Any]) -> None:
+        data = memoryview(json.dumps(message, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+        with self._send_lock:
+            while data:
+                data = data[os.write(self._fd, data) :]
+
+    def read_line(self) -> dict[str, Any]:
+        chunks = [self._buffer]
+        while b"\n" not in chunks[-1]:
+            chunks.append(os.read(self._fd, 1 << 16))
+            if not chunks[-1]:
+                os._exit(1)  # the host hung up
+        line, _, self._buffer = b"".join(chunks).partition(b"\n")
+        reply: dict[str, Any] = json.loads(line)
+        return reply
+
+    def call(self, method: str, params: dict[str, Any]) -> Any:
+        """Send a request and wait for its reply. Whoever waits without a reader becomes the reader for all."""
+        with self._arrived:
+            self._next_id += 1
+            mine = self._next_id
+        self.send({"id": mine, "call": method, "params": params})
+        while True:
+            with self._arrived:
+                self._arrived.wait_for(lambda: mine in self._replies or not self._reading)
+                if mine in self._replies:
+                    reply = self._replies.pop(mine)
+                    break
+                self._reading = True
+            line = self.read_line()
+            with self._arrived:
+                self._replies[line["id"]] = line
+                self._reading = False
+                self._arrived.notify_all()
+        if "error" in reply:
+            raise ValueError(reply["error"])
+        value = reply["value"]
+        return types.SimpleNamespace(**value) if isinstance(value, dict) else value
+
+
+class Tools:
+    """What a harness gets as `tools`: one method for each tool that the host offers."""
+
+    def __init__(self, channel: Channel, specs: list[dict[str, Any]]) -> None:
+        for spec in specs:
+            setattr(self, spec["name"], _stub(channel, spec))
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"there is no tool {name!r} here; the tools are {', '.join(sorted(vars(self)))}")
+
+
+def _stub(channel: Channel, spec: dict[str, Any]) -> Callable[..., Any]:
+    name: str = spec["name"]
+    either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature(
+        [inspect.Parameter(p["name"], either, default=p.get("default", inspect._empty)) for p in spec["params"]]
+    )
+
+    def tool(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        if spec["waits"]:
+            return channel.call(name, bound.arguments)
+        return channel.send({"call": name, "params": bound.arguments})
+
+    tool.__name__ = tool.__qualname__ = name
+    tool.__signature__ = signature  # type: ignore[attr-defined]
+    return tool
+
+
+class _Stdout(io.TextIOBase):
+    """Standard output of `tools.python` code, sent line by line so that what was printed before a time-out is kept."""
+
+    def __init__(self, channel: Channel, limit: int) -> None:
+        self._channel, self._left, self._line = channel, limit, ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self._line += text[: self._left]
+        if "\n" in text or len(self._line) > 4096:
+            self.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        line, self._line = self._line[: self._left], ""
+        self._left -= len(line)
+        if line:
+            text = line.encode("utf-8", "replace").decode()
+            self._channel.send({"call": "note", "params": {"text": text}})
+
+
+def _load(source: str, file: str, module: str) -> dict[str, Any]:
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    home = sys.modules[module] = types.ModuleType(module)  # dataclasses and pickle look their module up
+    exec(compile(source, file, "exec", dont_inherit=True), home.__dict__)
+    return home.__dict__
+
+
+def _run_harness(start: dict[str, Any], channel: Channel) -> tuple[str, str]:
+    run = _load(start["source"], start["file"], "harness").get("run")
+    if not callable(run):
+        return "harness_error", "the harness defines no function `run`"
+    answer = run(start["question"], Tools(channel, start["tools"]))
+    if type(answer) is not str:
+        return "protocol", f"`run` returned {type(answer).__name__}, not str"
+    try:
+        answer.encode()
+    except UnicodeEncodeError:
+        return "protocol", "`run` returned text with a lone surrogate"
+    return "returned", answer
+
+
+def _run_code(start: dict[str, Any], channel: Channel) -> tuple[str, str]:
+    sys.stdout = _Stdout(channel, start["stdout_chars"])
+    try:
+        _load(start["source"], start["file"], "__main__")
+    except SystemExit as stop:
+        if stop.code not in (None, 0):
+            raise
+    finally:
+        sys.stdout.flush()
+    return "returned", ""
+
+
+def _describe(error: BaseException, file: str) -> str:
+    """The last frames in the harness and the message; never a path or frame of the cage."""
+    lines = [
+        f"{file}:{number} in {frame.f_code.co_name}: {linecache.getline(file, number).strip()[:160]}"
+        for frame, number in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_filename == file
+    ]
+    if isinstance(error, SyntaxError) and error.filename == file:
+        lines.append(f"{file}:{error.lineno}: {(error.text or '').strip()[:160]}")
+        message = str(error.msg)
+    else:
+        message = str(error)
+    return "\n".join([*lines[-FRAMES_SHOWN:], f"{type(error).__name__}: {message[:TEXT_SHOWN]}"])
+
+
+def serve(fd: int) -> None:
+    """Read the start line, run what it says, send the end. The caller ends the process."""
+    channel = Channel(fd)
+    start = channel.read_line()
+    file = start["file"]
+    random.seed(start["question"])  # else every run of one zygote would draw alike, and every zygote differently
+    reserve = mmap.mmap(-1, RESERVE_BYTES)  # address space to speak with once the limit is reached
+    short_of_memory = False
+    try:
+        kind, text = (_run_harness if start["kind"] == "harness" else _run_code)(start, channel)
+    except MemoryError:
+        short_of_memory = True
+    except BaseException as error:  # noqa: BLE001  whatever the harness raised becomes its typed end
+        try:
+            kind = "denied" if isinstance(error, PermissionError) else "harness_error"
+            text = _describe(error, file)
+        except BaseException:  # noqa: BLE001  a hostile __str__
+            kind, text = "harness_error", "an exception that cannot be printed"
+    reserve.close()
+    if short_of_memory:
+        kind, text = "memory", "the harness ran out of memory"
+    text = text if kind == "returned" else text.encode("utf-8", "replace").decode()
+    try:
+        channel.send({"end": kind, "text": text})
+    except MemoryError:
+        channel.send({"end": "memory", "text": "no memory left to send the result"})

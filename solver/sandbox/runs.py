@@ -1,0 +1,71 @@
+"""One run from fork to verdict, in a given zygote."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import Any
+
+from reharness.solver.sandbox.cage import Exit, Job, Zygote
+from reharness.solver.sandbox.session import Session
+from reharness.solver.sandbox.types import Handler, Limits, RunEnd, RunFailed, RunInfra, RunResult
+from reharness.solver.sandbox.wire import METHODS
+
+_HANGUP_GRACE_S = 1.0
+_KILL_S = 30.0
+
+
+async def run_in(
+    zygote: Zygote, rung: int, start: dict[str, Any], handler: Handler, limits: Limits, methods: frozenset[str]
+) -> RunResult:
+    """Fork a child, serve it until it ends or must be ended, kill what is left of it, and say what happened.
+
+    ``start`` holds ``kind`` ("harness" or "code"), ``file``, ``source``, ``question`` and what the kind needs beside.
+    """
+    try:
+        job, channel = zygote.fork(limits)
+    except OSError as error:
+        return RunResult(RunInfra("sandbox_error", f"no channel for the run: {error}"), 0.0, 0.0, rung)
+    start = start | {"tools": [METHODS[name].spec(name) for name in sorted(methods)]}
+    session = Session(start, handler, limits, methods)
+    try:
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: session, channel)
+        end = await session.end
+        if end is None:  # it hung up: its exit says why, and comes at once unless only the channel was closed
+            await asyncio.wait([job.exited], timeout=_HANGUP_GRACE_S)
+        ended_itself = job.exited.done()
+        await session.settle()
+    finally:
+        zygote.kill(job)
+        session.close()
+    left = await _exit_of(job)
+    if end is None:
+        end = _verdict(left, session.ready, ended_itself, limits)
+    return RunResult(end, left.cpu_s, session.wall_s, rung)
+
+
+async def _exit_of(job: Job) -> Exit:
+    await asyncio.wait([job.exited], timeout=_KILL_S)
+    return job.exited.result() if job.exited.done() else Exit(None, 0.0, "the child could not be killed")
+
+
+def _verdict(left: Exit, ready: bool, ended_itself: bool, limits: Limits) -> RunEnd:
+    """Why a child hung up without an end."""
+    if left.status is None:
+        return RunInfra("sandbox_error", left.why)
+    if not ended_itself:
+        return RunFailed("protocol", "closed its channel without a result")
+    code = os.waitstatus_to_exitcode(left.status)
+    if not ready:
+        return RunInfra("sandbox_error", f"the child ended before it was locked in (status {code})")
+    if code >= 0:
+        return RunFailed("died", f"exited with status {code} without a result")
+    name = signal.Signals(-code).name
+    if code in (-signal.SIGXCPU, -signal.SIGKILL) and left.cpu_s > limits.cpu_s - 0.1:
+        return RunFailed("timeout_cpu", f"used {left.cpu_s:.1f} s of CPU; the limit is {limits.cpu_s:g} s")
+    if code == -signal.SIGSYS:
+        return RunFailed("denied", "a system call that is never allowed")
+    if code == -signal.SIGKILL:  # the cage lets no harness send signals
+        return RunInfra("sandbox_error", "the child was killed from outside (is the machine out of memory?)")
+    return RunFailed("died", f"killed by {name}")

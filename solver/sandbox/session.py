@@ -1,0 +1,183 @@
+"""One run seen from the host: its channel, its clock, its budgets, its end. The first end counts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from reharness.solver.sandbox.types import (
+    BudgetExceeded,
+    Handler,
+    Limits,
+    Returned,
+    RunEnd,
+    RunFailed,
+    RunInfra,
+    ToolError,
+)
+from reharness.solver.sandbox.wire import ProtocolError, Request, parse_line, parse_request
+
+BOOT_S = 120.0
+"""How long a child may take to report that its locks are shut (hundreds may be queued before it)."""
+DETAIL_CHARS = 2000
+_ENDS = {"harness_error", "memory", "denied", "protocol"}
+
+
+class Session(asyncio.Protocol):
+    """Talks to one child. ``end`` resolves once, to how the run ended, or to None if the child hung up without a word
+    (its exit status then says why). ``ready`` tells whether the child reported that its locks were shut."""
+
+    def __init__(self, start: dict[str, Any], handler: Handler, limits: Limits, methods: frozenset[str]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.end: asyncio.Future[RunEnd | None] = self._loop.create_future()
+        self.ready = False
+        self.wall_s = 0.0
+        self._start, self._handler, self._limits, self._methods = start, handler, limits, methods
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._received = self._calls = 0
+        self._pending: dict[int, asyncio.Task[None]] = {}
+        self._notes: set[asyncio.Task[Any]] = set()
+        self._running_since: float | None = None
+        self._timer = self._loop.call_later(BOOT_S, self._finish, RunInfra("sandbox_error", "the child did not start"))
+
+    # --- asyncio.Protocol ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._send(self._start)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        if self._received > self._limits.output_bytes:
+            self._fail("output_limit", f"sent more than {self._limits.output_bytes} bytes to the host")
+        self._buffer += data
+        if b"\n" not in data:
+            return
+        *lines, self._buffer = self._buffer.split(b"\n")
+        for line in lines:
+            if self.end.done():
+                return
+            try:
+                self._take(parse_line(bytes(line)))
+            except ProtocolError as error:
+                self._fail("protocol", str(error))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._finish(None)
+
+    # --- what the child says ---
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if not self.ready:
+            if message != {"ready": True}:
+                raise ProtocolError("spoke before it was locked in")
+            self.ready = True
+            self._resume_clock()
+        elif "end" in message:
+            self._take_end(message)
+        else:
+            self._take_request(parse_request(message, self._methods))
+
+    def _take_end(self, message: dict[str, Any]) -> None:
+        kind, text = message["end"], message.get("text")
+        if set(message) != {"end", "text"} or not isinstance(text, str):
+            raise ProtocolError("a malformed end")
+        if kind in _ENDS:
+            self._fail(kind, text)
+        elif kind != "returned":
+            raise ProtocolError("an unknown end")
+        elif len(text.encode()) > self._limits.answer_bytes:
+            self._fail("output_limit", f"the answer is longer than {self._limits.answer_bytes} bytes")
+        else:
+            self._finish(Returned(text))
+
+    def _take_request(self, request: Request) -> None:
+        if request.id is None:
+            note = self._loop.create_task(self._call(request))
+            self._notes.add(note)
+            note.add_done_callback(self._notes.discard)
+            return
+        if request.id in self._pending:
+            raise ProtocolError("a request id used twice at once")
+        self._calls += 1
+        if self._calls > self._limits.calls:
+            self._fail("budget", f"made more than {self._limits.calls} calls")
+        else:
+            self._pause_clock()
+            self._pending[request.id] = self._loop.create_task(self._serve(request.id, request))
+
+    async def _serve(self, request_id: int, request: Request) -> None:
+        reply = await self._call(request)
+        self._pending.pop(request_id, None)
+        if reply is not None and not self.end.done():
+            self._send({"id": request_id} | reply)
+            if not self._pending:
+                self._resume_clock()
+
+    async def _call(self, request: Request) -> dict[str, Any] | None:
+        """The reply to send, or None if the run is over."""
+        if request.refusal is not None:
+            return {"error": request.refusal}
+        try:
+            async with asyncio.timeout(self._limits.wait_s) as bound:
+                return {"value": await self._handler(request.method, request.params)}
+        except ToolError as error:
+            return {"error": str(error)}
+        except BudgetExceeded as error:
+            self._fail("budget", str(error))
+        except Exception as error:  # noqa: BLE001  recorded as infra: the run is not a measurement
+            if isinstance(error, TimeoutError) and bound.expired():
+                late = f"{request.method} kept the run waiting over {self._limits.wait_s:g} s"
+                self._finish(RunInfra("timeout_wait", late))
+            else:
+                kind: Any = getattr(error, "infra_kind", "engine_error")
+                self._finish(RunInfra(kind, f"{type(error).__name__}: {error}"[:DETAIL_CHARS]))
+        return None
+
+    def _send(self, message: dict[str, Any]) -> None:
+        try:
+            line = json.dumps(message, allow_nan=False).encode() + b"\n"
+        except (TypeError, ValueError) as error:
+            self._finish(RunInfra("engine_error", f"a reply that is not plain JSON: {error}"))
+        else:
+            if self._transport is not None:
+                self._transport.write(line)
+
+    # --- clock and end ---
+
+    def _resume_clock(self) -> None:
+        self._timer.cancel()
+        self._running_since = self._loop.time()
+        left = self._limits.wall_s - self.wall_s
+        late = RunFailed("timeout_wall", f"ran longer than {self._limits.wall_s:g} s beside its calls")
+        self._timer = self._loop.call_later(max(left, 0.0), self._finish, late)
+
+    def _pause_clock(self) -> None:
+        self._timer.cancel()
+        if self._running_since is not None:
+            self.wall_s += self._loop.time() - self._running_since
+            self._running_since = None
+
+    def _fail(self, kind: Any, detail: str) -> None:
+        self._finish(RunFailed(kind, detail[:DETAIL_CHARS]))
+
+    def _finish(self, end: RunEnd | None) -> None:
+        if not self.end.done():
+            self._pause_clock()
+            self.end.set_result(end)
+
+    async def settle(self) -> None:
+        """Let the notes that arrived before the end reach the handler."""
+        if self._notes:
+            await asyncio.wait(self._notes, timeout=self._limits.wait_s)
+
+    def close(self) -> None:
+        """Stop serving and hang up; calls in flight are cancelled."""
+        self._finish(None)
+        for task in (*self._pending.values(), *self._notes):
+            task.cancel()
+        if self._transport is not None:
+            self._transport.abort()

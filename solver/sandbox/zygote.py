@@ -1,0 +1,129 @@
+"""The warm process inside the cage: locks itself in, then forks one child per run. Standard library only.
+
+It is told nothing but limits: source and question go from the host to the child over the child's own channel. The
+child's exit status and CPU time go back over the control socket, which the child does not hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from typing import Any
+
+from . import child, hardening  # noqa: TID251  in the cage this package is `cage`, not reharness
+
+CHANNEL_FD = 3
+THREAD_STACK = 2 << 20  # harnesses fan out over dozens of threads within their address-space limit
+
+# Everything with a compiled part must be imported before the filter denies executable mappings; the rest saves time.
+PRELOAD = """
+abc argparse array ast asyncio base64 binascii bisect calendar cmath codecs collections.abc colorsys concurrent.futures
+concurrent.futures.thread contextlib contextvars copy csv dataclasses datetime decimal difflib enum fnmatch fractions
+functools graphlib hashlib heapq hmac html html.parser inspect io itertools json keyword locale logging math numbers
+operator pathlib pprint queue random re secrets shlex statistics string struct sys tempfile textwrap threading time
+timeit token tokenize traceback types typing unicodedata urllib.parse uuid warnings weakref
+xml.etree.ElementTree zlib zoneinfo encodings.ascii encodings.latin_1 encodings.idna
+"""
+
+
+def main(control: socket.socket, config: dict[str, Any]) -> None:
+    """Lock in, say hello (with a handle by which the host can end this process), serve until the host is gone."""
+    host = config["host_pidfd"]
+    for name in PRELOAD.split():
+        with contextlib.suppress(ImportError):  # left out of this Python build
+            importlib.import_module(name)
+    devnull = os.open(os.devnull, os.O_RDWR)
+    library = hardening.library_dirs(sys.path)
+    if config["unshare"]:
+        hardening.enter_namespaces(map(str, library))
+    hardening.drop_privileges()
+    hardening.restrict_files(library)
+    hardening.limit_for_all()
+    threading.stack_size(THREAD_STACK)
+    for fd in (1, 2):
+        os.dup2(devnull, fd)
+    gc.collect()
+    gc.freeze()
+    me = os.pidfd_open(os.getpid())
+    socket.send_fds(control, [json.dumps({"hello": sys.version.split()[0]}).encode()], [me])
+    os.close(me)
+    _serve(control, host, devnull)
+
+
+def _serve(control: socket.socket, host: int, devnull: int) -> None:
+    woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    poll = select.poll()
+    for fd in (control.fileno(), woken, host):
+        poll.register(fd, select.POLLIN)
+    running: dict[int, int] = {}  # pid -> run id
+    while True:
+        ready = {fd for fd, _ in poll.poll()}
+        if woken in ready:
+            os.read(woken, 4096)
+            _reap(control, running)
+        if control.fileno() in ready:
+            data, fds, *_ = socket.recv_fds(control, 4096, 1)
+            if not data:
+                break
+            order = json.loads(data)
+            if "kill" in order:
+                for pid in [pid for pid, run in running.items() if run == order["kill"]]:
+                    _kill(pid)
+            else:
+                _fork(control, order, fds[0], devnull, running)
+        if host in ready:
+            break
+    for pid in running:
+        _kill(pid)
+
+
+def _kill(pid: int) -> None:
+    """Not yet reaped, so the id cannot have passed to another process."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)  # before it called setsid there is no group
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _reap(control: socket.socket, running: dict[int, int]) -> None:
+    while running:
+        pid, status, usage = os.wait4(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        if pid in running:
+            report = {"exit": running.pop(pid), "status": status, "cpu_s": usage.ru_utime + usage.ru_stime}
+            control.send(json.dumps(report).encode())
+
+
+def _fork(control: socket.socket, order: dict[str, Any], channel: int, devnull: int, running: dict[int, int]) -> None:
+    zygote = os.getpid()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        control.send(json.dumps({"exit": order["run"], "error": f"fork: {error.strerror}"}).encode())
+        os.close(channel)
+        return
+    if pid:
+        running[pid] = order["run"]
+        os.close(channel)
+        return
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(devnull, 0)
+        os.dup2(channel, CHANNEL_FD)
+        os.closerange(CHANNEL_FD + 1, 1 << 20)
+        hardening.lock_child(zygote, order["cpu_s"], order["memory_mb"])
+        os.write(CHANNEL_FD, b'{"ready": true}\n')
+        child.serve(CHANNEL_FD)
+    finally:
+        os._exit(0)
