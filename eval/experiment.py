@@ -24,7 +24,7 @@ from reharness.proposer.select import RULES
 from reharness.solver.evaluate import Solver, gather_all
 from reharness.solver.harness import Harness, seed_harness
 from reharness.solver.models.base import Engine
-from reharness.solver.models.factory import EngineConfig, make_engine
+from reharness.solver.models.factory import EmbeddedConfig, EngineField, make_engine
 from reharness.solver.outcomes import Scorecard
 from reharness.solver.recorded import RecordedEngine
 from reharness.solver.sandbox import Sandbox
@@ -38,7 +38,7 @@ class AdaptConfig(Config):
 
     tasks: tuple[str, ...] = Field(min_length=1)
     proposers: tuple[ProposerConfig, ...] = Field((ProposerConfig(name="move_search"),), min_length=1)
-    solver: EngineConfig = EngineConfig()
+    solver: EngineField = EmbeddedConfig()
     harness: str = ""
     """Path of the harness to start from; the interface's seed harness when empty."""
     mode: Literal["sequential", "independent"] = "sequential"

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+from reharness.envs.types import QuestionSets, Task
 from reharness.eval.adapt import Chain
 from reharness.eval.stats import Mean, bounded_mean, paired_gain
-from reharness.envs.types import QuestionSets, Task
 from reharness.solver.evaluate import Solver, evaluate
 from reharness.solver.outcomes import Answered, Infra, Outcome, Scorecard
 

@@ -17,7 +17,7 @@ from reharness.eval.rundir import RunDir
 from reharness.eval.stats import bounded_mean
 from reharness.solver.evaluate import Solver, evaluate
 from reharness.solver.harness import Harness, seed_harness
-from reharness.solver.models.factory import EngineConfig, make_engine
+from reharness.solver.models.factory import EmbeddedConfig, EngineField, make_engine
 from reharness.solver.outcomes import Answered, Failed, Outcome, Scorecard
 from reharness.solver.sandbox import Sandbox
 from reharness.solver.sandbox.types import Limits
@@ -32,7 +32,7 @@ class RunConfig(Config):
     n: int = Field(16, ge=1)
     seed: int = 0
     repeats: int = Field(1, ge=1)
-    solver: EngineConfig = EngineConfig()
+    solver: EngineField = EmbeddedConfig()
     concurrency: int = Field(32, ge=1)
     rung: int | None = Field(None, ge=1, le=3)
     limits: Limits = Limits()

@@ -13,7 +13,7 @@ from reharness.envs.errors import ConfigError, UnknownNameError
 from reharness.proposer.move_search import MoveSearch, RandomMove
 from reharness.proposer.policy import ModelProposer, Proposer
 from reharness.solver.models.base import Engine, Sampling
-from reharness.solver.models.factory import EngineConfig
+from reharness.solver.models.factory import EmbeddedConfig, EngineField
 
 GROUP = "reharness.proposers"
 BUILT_IN = ("model", "move_search", "random_move")
@@ -26,7 +26,7 @@ class ProposerConfig(Config):
     name: str = "model"
     label: str = ""
     """What tables call it; the name when empty."""
-    engine: EngineConfig = EngineConfig()
+    engine: EngineField = EmbeddedConfig()
     temperature: float = Field(0.8, ge=0, le=2)
     top_p: float = Field(1.0, gt=0, le=1)
     max_tokens: int = Field(512, ge=1)

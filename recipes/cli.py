@@ -18,6 +18,7 @@ console = Console()
 
 Set = Annotated[list[str] | None, typer.Option("--set", help="Override a configuration key, e.g. budgets.llm_calls=8.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="TOML file with the configuration.")]
+Solver = Annotated[str | None, typer.Option(help="embedded, or e.g. 'endpoint?url=http://localhost:8000/v1&model=name'.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Run folder; the same command goes on where it stopped.")]
 
 
@@ -32,6 +33,7 @@ def adapt(
     dev: Annotated[int | None, typer.Option(help="Dev questions per task (report, scoring, selection).")] = None,
     held_out: Annotated[int | None, typer.Option(help="Held-out questions per task.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the questions.")] = None,
+    solver: Solver = None,
     config: ConfigFile = None,
     override: Set = None,
     out: Out = None,
@@ -43,7 +45,7 @@ def adapt(
     settings = load_config(
         AdaptConfig, config, override or (),
         tasks=tasks or None, proposers=[{"name": p} for p in proposer or ()] or None, harness=harness, mode=mode,
-        rounds=rounds, proposals=proposals, dev=dev, held_out=held_out, seed=seed,
+        rounds=rounds, proposals=proposals, dev=dev, held_out=held_out, seed=seed, solver=solver,
     )  # fmt: skip
     _adapt(settings, out or Path("runs") / f"adapt-{settings.digest()[:10]}")
 
@@ -74,6 +76,7 @@ def run(
     n: Annotated[int, typer.Option("--n", help="Questions.")] = 16,
     seed: Annotated[int, typer.Option(help="Seed of the questions.")] = 0,
     repeats: Annotated[int, typer.Option(help="Runs per question.")] = 1,
+    solver: Solver = None,
     config: ConfigFile = None,
     override: Set = None,
     out: Out = None,
@@ -84,7 +87,7 @@ def run(
     from reharness.eval.single import RunConfig, print_scorecard, run_harness
 
     settings = load_config(
-        RunConfig, config, override or (), harness=harness, task=task, n=n, seed=seed, repeats=repeats
+        RunConfig, config, override or (), harness=harness, task=task, n=n, seed=seed, repeats=repeats, solver=solver
     )  # fmt: skip
     folder = out or Path("runs") / f"run-{settings.digest()[:10]}"
     task_, questions, card = asyncio.run(run_harness(settings, folder))

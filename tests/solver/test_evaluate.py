@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from runs import with_solver
 
 from reharness.envs.errors import EngineError, InfraLimitError
 from reharness.envs.registry import get_task
 from reharness.envs.types import Question, Task
 from reharness.solver.evaluate import Solver, evaluate
 from reharness.solver.harness import Harness
-from reharness.solver.ledger import Ledger
 from reharness.solver.models.base import Message, PromptTooLong, Sampling
 from reharness.solver.models.scripted import ScriptedEngine
 from reharness.solver.outcomes import Answered, Failed, Infra, Scorecard
-from reharness.solver.sandbox import Sandbox
 from reharness.solver.tools import Budgets
 
 TASK = get_task("chain_sum", exact=True)
@@ -30,21 +29,14 @@ def gold(messages: Sequence[Message], _: Sampling) -> str:
     return {q.text: TASK.reveal(q) or "" for q in QUESTIONS}[messages[-1]["content"]]
 
 
-def with_solver(engine: ScriptedEngine, body: Callable[[Solver], Coroutine[Any, Any, Any]], **options: Any) -> Any:
-    async def go() -> Any:
-        sandbox = await Sandbox.start()
-        solver = Solver(engine, sandbox, **{"ledger": Ledger(), **options})
-        try:
-            return await body(solver)
-        finally:
-            await solver.stop()
-            await sandbox.aclose()
-
-    return asyncio.run(go())
-
-
-def score(source: str, reply: Reply = gold, task: Task = TASK, questions: Sequence[Question] = QUESTIONS, **options: Any) -> Scorecard:
-    repeats = options.pop("repeats", 1)
+def score(
+    source: str,
+    reply: Reply = gold,
+    task: Task = TASK,
+    questions: Sequence[Question] = QUESTIONS,
+    repeats: int = 1,
+    **options: Any,
+) -> Scorecard:
 
     async def body(solver: Solver) -> Scorecard:
         return await evaluate(Harness(source), questions, solver, task=task, repeats=repeats)
@@ -120,7 +112,8 @@ def test_everything_is_in_the_ledger_and_nothing_is_asked_twice() -> None:
         again = await evaluate(Harness(ASK.format(t=0)), QUESTIONS, solver, task=TASK)
         assert again == first and len(engine.calls) == calls == 6
         # A harness that only post-processes asks the same greedy prompts: its outcomes are new, its calls are not.
-        other = await evaluate(Harness(ASK.format(t=0).replace("return", "return '7' or")), QUESTIONS, solver, task=TASK)
+        tidied = Harness(ASK.format(t=0).replace("return", "return '7' or"))
+        other = await evaluate(tidied, QUESTIONS, solver, task=TASK)
         assert other.harness != first.harness and len(engine.calls) == calls
         twins = await asyncio.gather(
             *(evaluate(Harness(ASK.format(t=1)), QUESTIONS, solver, task=TASK) for _ in range(3))
@@ -150,11 +143,14 @@ def test_sampling_is_seeded_by_the_call_not_by_its_arrival() -> None:
 
 def test_budgets_are_counted_by_the_host() -> None:
     loop = "def run(question, tools):\n    while True:\n        tools.llm(question + ' ', max_tokens=100)\n"
-    card = score(loop, lambda m, s: "a", budgets=Budgets(llm_calls=5))
-    assert card.failures == {"budget": 6} and "llm_calls" in card.outcomes[0].detail  # type: ignore[union-attr]
+    stopped(score(loop, lambda m, s: "a", budgets=Budgets(llm_calls=5)), "llm_calls")
     many = "def run(q, tools):\n    return tools.llm(q, max_tokens=2000) + tools.llm(q, max_tokens=2001)\n"
-    card = score(many, lambda m, s: " ".join(["w"] * 2000), budgets=Budgets(completion_tokens=3000))
-    assert card.failures == {"budget": 6} and "completion_tokens" in card.outcomes[0].detail  # type: ignore[union-attr]
+    stopped(score(many, lambda m, s: " ".join(["w"] * 2000), budgets=Budgets(completion_tokens=3000)), "completion_tokens")
+
+
+def stopped(card: Scorecard, budget: str) -> None:
+    assert card.failures == {"budget": 6}
+    assert all(isinstance(o, Failed) and budget in o.detail for o in card.outcomes)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +159,7 @@ def test_budgets_are_counted_by_the_host() -> None:
      "tools.llm(q, max_tokens=True)", "tools.llm(q, temperature=9)", "tools.python(3)", "tools.python('1', timeout=-1)"],
 )  # fmt: skip
 def test_a_bad_call_is_an_error_the_harness_can_catch(call: str) -> None:
-    source = f"def run(q, tools):\n    try:\n        {call}\n    except ValueError as e:\n        return 'caught ' + str(e)\n"
+    source = f"def run(q, tools):\n    try:\n        {call}\n    except ValueError as e:\n        return f'caught {{e}}'\n"
     (outcome, *_) = score(source, questions=QUESTIONS[:1]).outcomes
     assert isinstance(outcome, Answered) and outcome.answer.startswith("caught ")
 

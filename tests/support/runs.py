@@ -1,0 +1,32 @@
+"""Shared by tests: a solver with the real sandbox around any engine, closed afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from reharness.solver.evaluate import Solver
+from reharness.solver.ledger import Ledger
+from reharness.solver.models.base import Engine
+from reharness.solver.sandbox import Sandbox
+
+
+def with_solver(engine: Engine, body: Callable[[Solver], Coroutine[Any, Any, Any]], **options: Any) -> Any:
+    """``await body(solver)`` in a loop of its own."""
+
+    async def go() -> Any:
+        sandbox = await Sandbox.start()
+        solver = Solver(engine, sandbox, **{"ledger": Ledger(), **options})
+        try:
+            return await body(solver)
+        finally:
+            await solver.stop()
+            await sandbox.aclose()
+
+    return asyncio.run(go())
+
+
+def edit(search: str, replace: str, description: str = "A change.") -> str:
+    """A completion with one SEARCH/REPLACE block."""
+    return f"{description}\n<<<<<<< SEARCH\n{search}\n=======\n{replace}\n>>>>>>> REPLACE\n"
