@@ -37,6 +37,7 @@ from reharness.proposer.edits_types import (
 )
 
 __all__ = [
+    "DEFAULT_CAPS",
     "Block",
     "Caps",
     "CodeBlock",
