@@ -129,7 +129,7 @@ def apply_blocks(parent: str, blocks: Sequence[Block]) -> str:
                 "SEARCH is not in the source; copy whole lines exactly, with their indentation",
                 n,
                 block.line,
-                _nearest(block.search, text[1:].split("\n")),
+                _nearest(block.search, text.split("\n"), parent.split("\n")),
             )
         if text.find(wanted, at + 1) >= 0:
             raise EditRefused("ambiguous", "SEARCH is in the source more than once; add lines around it", n, block.line)
@@ -137,15 +137,15 @@ def apply_blocks(parent: str, blocks: Sequence[Block]) -> str:
     return text[1:]
 
 
-def _nearest(search: Sequence[str], lines: Sequence[str]) -> tuple[str, ...]:
-    """Lines most like the first SEARCH line that is nowhere in the text (or, if all are, like the first)."""
-    present = set(lines)
+def _nearest(search: Sequence[str], text: Sequence[str], parent: Sequence[str]) -> tuple[str, ...]:
+    """Lines of the parent most like the first SEARCH line that the text lacks (or, if it has all, like the first)."""
+    present = set(text)
     texts = [line for line in search if line.strip()]
     target = next((line for line in texts if line not in present), texts[0])
     matcher = difflib.SequenceMatcher(autojunk=False)
     matcher.set_seq2(target.strip()[:_COMPARED_CHARS])
     scored = []
-    for n, line in enumerate(dict.fromkeys(line for line in lines if line.strip())):
+    for n, line in enumerate(dict.fromkeys(line for line in parent if line.strip())):
         matcher.set_seq1(line.strip()[:_COMPARED_CHARS])
         if matcher.real_quick_ratio() > 0.3 and matcher.quick_ratio() > 0.3:
             scored.append((-matcher.ratio(), n, line))

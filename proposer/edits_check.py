@@ -11,7 +11,6 @@ from reharness.proposer.edits_types import DEFAULT_CAPS, Caps, EditRefused, Edit
 from reharness.solver.harness import MARKER_LINE, defines_run
 
 _FROZEN = re.compile(r"^[ \t]*# reharness: frozen[ \t]*\n(?:.*\n)*?(?:[ \t]*# reharness: end[ \t]*\n|\Z)", re.MULTILINE)
-_MAX_FINALLY = 6
 
 
 def check_text(parent: str, source: str) -> None:
@@ -82,9 +81,9 @@ def _parse(source: str) -> ast.Module:
         warnings.simplefilter("ignore")
         try:
             tree = ast.parse(source)
-            # What only the compiler sees (`return` outside a function). It copies every `finally` body, so that nested
-            # ones take exponential time: past a few, the sandbox finds out, within its limits.
-            if sum(bool(getattr(node, "finalbody", None)) for node in ast.walk(tree)) <= _MAX_FINALLY:
+            # What only the compiler sees (`return` outside a function). It copies a `finally` body to every way out of
+            # its `try`, which a few kilobytes can turn into gigabytes: then the sandbox finds out, within its limits.
+            if not any(getattr(node, "finalbody", None) for node in ast.walk(tree)):
                 compile(tree, "<harness>", "exec", dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             why = error.msg if isinstance(error, SyntaxError) else str(error) or type(error).__name__

@@ -3,6 +3,7 @@
 from typing import get_args
 
 import pytest
+
 from reharness.envs.errors import UnknownNameError
 from reharness.proposer.edits import (
     Caps,
@@ -225,9 +226,12 @@ def test_caps_are_options() -> None:
     assert refused(GOOD, caps=Caps(answer_bytes=10)) == "too_large"
 
 
-def test_nested_finally_is_left_to_the_sandbox() -> None:
-    pads = [" " * i for i in range(18)]
-    body = "".join(f"{pad}try:\n{pad} x = 1\n{pad}finally:\n" for pad in pads) + " " * 18 + "x = 2\n"
+def test_a_finally_that_the_compiler_would_multiply_is_left_to_the_sandbox() -> None:
+    body = " x = 2\n"
+    for _ in range(6):  # 30 ways out of each `try`: the innermost body would be compiled 30**6 times
+        ways = "".join(f"  if x == {n}:\n   return\n" for n in range(30))
+        body = " try:\n" + ways + " finally:\n" + "".join(f" {line}\n" for line in body.splitlines())
+    body = "def f(x):\n" + body
     assert apply_edit("x = 1\n", "d\n" + block("x = 1\n", body)).source == body
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from reharness.proposer.edits import apply_edit
 
 CASES = Path(__file__).parents[3] / "shared" / "cases" / "edits.jsonl"
