@@ -40,7 +40,7 @@ def check_python(parent: str, source: str) -> None:
     """Raises ``EditRefused``: syntax_error, then noop_ast (the trees are equal once docstrings are left out)."""
     tree = _parse(source)
     try:
-        before = _parse(parent)
+        before = _parse(parent, compiled=False)
     except EditRefused:
         return  # a parent that is no Python is changed by any source that is
     if _same_code(before, tree):
@@ -75,7 +75,7 @@ def _check_markers(source: str) -> None:
         raise EditRefused("marker_in_result", f"{found.group().strip()!r} is left in the source", line=line)
 
 
-def _parse(source: str) -> ast.Module:
+def _parse(source: str, *, compiled: bool = True) -> ast.Module:
     # Warnings about a candidate's code (a bad escape, `is` with a literal) would only litter the terminal.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -83,7 +83,7 @@ def _parse(source: str) -> ast.Module:
             tree = ast.parse(source)
             # What only the compiler sees (`return` outside a function). It copies a `finally` body to every way out of
             # its `try`, which a few kilobytes can turn into gigabytes: then the sandbox finds out, within its limits.
-            if not any(getattr(node, "finalbody", None) for node in ast.walk(tree)):
+            if compiled and "finally" not in source:
                 compile(tree, "<harness>", "exec", dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             why = error.msg if isinstance(error, SyntaxError) else str(error) or type(error).__name__
@@ -99,6 +99,8 @@ def _same_code(a: ast.AST, b: ast.AST) -> bool:
     todo: list[tuple[object, object]] = [(a, b)]
     while todo:
         x, y = todo.pop()
+        if x is y:
+            continue
         if type(x) is not type(y):
             return False
         if isinstance(x, ast.AST):
