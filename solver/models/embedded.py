@@ -30,13 +30,13 @@ def gguf_path() -> Path:
     return files[0]
 
 
-@cache
 def file_hash(path: Path) -> str:
-    """SHA-256 (hex) of a file's bytes, computed once per process."""
+    """SHA-256 (hex) of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+@cache
 def gguf_hash() -> str:
     """The id of the embedded weights."""
     return file_hash(gguf_path())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +21,7 @@ def usable_threads() -> int:
     return min(2, cores)
 
 
-class LocalEngine:
+class LocalEngine(ABC):
     """An engine whose model runs in a worker process of its own. A subclass says where the tokenizer is, which weights
     it identifies itself with, and how its backend is built.
 
@@ -35,12 +36,12 @@ class LocalEngine:
         self.threads = threads or usable_threads()
         self._worker = Worker(self.backend, {**options, "threads": self.threads}, threads=self.threads)
 
-    @cached_property
-    def identity(self) -> EngineIdentity:
-        raise NotImplementedError
+    @property
+    @abstractmethod
+    def identity(self) -> EngineIdentity: ...
 
-    def _tokenizer_folder(self) -> Path:
-        raise NotImplementedError
+    @abstractmethod
+    def _tokenizer_folder(self) -> Path: ...
 
     @cached_property
     def chat(self) -> ChatTokenizer:

@@ -1,0 +1,137 @@
+"""Decoding a batch with a transformers model: every row with its own sampling, seed and end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from reharness.solver.models.chat import ChatTokenizer
+
+
+@dataclass
+class Row:
+    """One request of a batch: its payload (see ``LocalEngine``) and what was generated so far."""
+
+    request: int
+    payload: dict[str, Any]
+    generator: torch.Generator | None
+    """None is greedy. Its own, so that what is sampled does not depend on the other rows."""
+    ids: list[int] = field(default_factory=list)
+
+
+class DecodingBatch:
+    """Requests that are prefilled together and then decoded token by token; a row leaves the batch when it ends.
+
+    Equal prompts are prefilled once (n samples of one context). Rows are padded on the left.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: ChatTokenizer, pad_id: int, requests: Sequence[tuple[int, dict[str, Any]]]
+    ) -> None:
+        import torch
+
+        self.model, self.tokenizer = model, tokenizer
+        self.eos = frozenset(tokenizer.eos_ids)
+        self.rows = [Row(request, payload, self._generator(payload)) for request, payload in requests]
+        prompts = list(dict.fromkeys(tuple(row.payload["ids"]) for row in self.rows))
+        longest = max(map(len, prompts))
+        ids = torch.tensor([[pad_id] * (longest - len(p)) + list(p) for p in prompts], device=model.device)
+        mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts], device=model.device)
+        with torch.inference_mode():
+            self._forward(ids, mask, (mask.cumsum(-1) - 1).clamp(min=0), None)
+        self._mask, self._position = mask, mask.sum(-1, keepdim=True)
+        self._select([prompts.index(tuple(row.payload["ids"])) for row in self.rows])
+
+    def step(self) -> list[tuple[Row, str]]:
+        """One more token for every row; returns the rows that ended, with ``"stop"`` or ``"length"``."""
+        import torch
+
+        with torch.inference_mode():
+            tokens = self._sample()
+            ended = []
+            for row, token in zip(self.rows, tokens.tolist(), strict=True):
+                row.ids.append(token)
+                if finish := self._finish(row):
+                    ended.append((row, finish))
+            gone = {row.request for row, _ in ended}
+            left = [i for i, row in enumerate(self.rows) if row.request not in gone]
+            if ended:
+                self.rows = [self.rows[i] for i in left]
+                if not left:
+                    return ended
+                self._select(left)
+                tokens = tokens[left]
+            self._mask = torch.cat([self._mask, self._mask.new_ones(len(self.rows), 1)], dim=-1)
+            self._forward(tokens[:, None], self._mask, self._position, self._cache)
+            self._position = self._position + 1
+        return ended
+
+    def drop(self, request: int) -> None:
+        """Takes a cancelled row out."""
+        left = [i for i, row in enumerate(self.rows) if row.request != request]
+        if len(left) < len(self.rows):
+            self.rows = [self.rows[i] for i in left]
+            if left:
+                self._select(left)
+
+    def _forward(self, ids: torch.Tensor, mask: torch.Tensor, position: torch.Tensor, cache: Any) -> None:
+        output = self.model(
+            input_ids=ids, attention_mask=mask, position_ids=position, past_key_values=cache, use_cache=True,
+            logits_to_keep=1,
+        )  # fmt: skip
+        self._logits, self._cache = output.logits[:, -1].float(), output.past_key_values
+
+    def _select(self, indices: Iterable[int]) -> None:
+        import torch
+
+        chosen = torch.tensor(list(indices), device=self._logits.device)
+        self._cache.batch_select_indices(chosen)
+        self._logits, self._mask, self._position = self._logits[chosen], self._mask[chosen], self._position[chosen]
+
+    def _generator(self, payload: dict[str, Any]) -> torch.Generator | None:
+        import torch
+
+        if payload["temperature"] == 0:
+            return None
+        return torch.Generator(self.model.device).manual_seed(payload["seed"])
+
+    def _sample(self) -> torch.Tensor:
+        tokens = self._logits.argmax(-1)
+        for i, row in enumerate(self.rows):
+            if row.generator is not None:
+                p = (self._logits[i] / row.payload["temperature"]).softmax(-1)
+                tokens[i] = draw(nucleus(p, row.payload["top_p"]), row.generator)
+        return tokens
+
+    def _finish(self, row: Row) -> str | None:
+        if row.ids[-1] in self.eos:
+            return "stop"
+        stops = row.payload["stop"]
+        if stops:
+            tail = row.ids[-1 - max(len(s.encode()) for s in stops) :]  # a token is a byte at least
+            text = self.tokenizer.decode(tail)
+            if any(s in text for s in stops):
+                return "stop"
+        return "length" if len(row.ids) >= row.payload["max_tokens"] else None
+
+
+def nucleus(p: torch.Tensor, top_p: float) -> torch.Tensor:
+    """``p`` (V,) with everything outside the smallest set of likeliest tokens that holds ``top_p`` set to 0."""
+    if top_p >= 1:
+        return p
+    ordered, order = p.sort(descending=True)
+    inside = ordered.cumsum(-1) - ordered < top_p
+    inside[0] = True
+    return p.new_zeros(p.shape).scatter(0, order[inside], ordered[inside])
+
+
+def draw(p: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """A token with probability proportional to ``p`` (V,): the argmax of p over exponential noise. Unlike the inverse
+    of a cumulative sum it seldom changes its mind over the last bits of ``p``, which depend on the batch."""
+    import torch
+
+    return (p / torch.empty_like(p).exponential_(generator=generator)).argmax(-1)
