@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -80,19 +81,18 @@ def _apply(data: dict[str, Any], override: str) -> None:
 def _explain(model: type[BaseModel], error: ValidationError, where: str) -> ConfigError:
     first = error.errors()[0]
     path = [str(p) for p in first["loc"]]
-    if first["type"] == "extra_forbidden":
-        fields = _fields(model, path[:-1])
-        return UnknownNameError("key", ".".join(path), [".".join([*path[:-1], f]) for f in fields], where)
+    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        valid = _fields(model, path[:-1])
+        return UnknownNameError("key", ".".join(path), [".".join([*path[:-1], f]) for f in valid], where)
     shown = json.dumps(first["input"], default=str)
     return ConfigError(f"{where}: {'.'.join(path) or 'value'} = {shown[:80]}: {first['msg']}")
 
 
 def _fields(model: Any, path: list[str]) -> list[str]:
-    """The field names of the (nested) model at ``path``."""
+    """The field names of the (nested) model or dataclass at ``path``."""
     for name in path:
         field = getattr(model, "model_fields", {}).get(name)
-        if field is None:
-            continue
-        options = [field.annotation, *get_args(field.annotation)]
-        model = next((o for o in options if isinstance(o, type) and issubclass(o, BaseModel)), model)
-    return list(getattr(model, "model_fields", {}))
+        if field is not None:
+            options = [field.annotation, *get_args(field.annotation)]
+            model = next((o for o in options if hasattr(o, "model_fields") or is_dataclass(o)), model)
+    return [f.name for f in fields(model)] if is_dataclass(model) else list(getattr(model, "model_fields", {}))
