@@ -7,7 +7,6 @@ import collections
 import contextlib
 import functools
 import json
-import math
 import os
 import shutil
 import signal
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from reharness.solver.sandbox.hardening import NOBODY
-from reharness.solver.sandbox.types import Limits, SandboxBroke
+from reharness.solver.sandbox.types import SandboxBroke
 
 START_S = 60.0
 """How long a zygote may take to start on a busy machine (a quiet one takes 0.1-0.3 s)."""
@@ -41,7 +40,7 @@ package.zygote.main(control, order["config"])
 _FLAGS = ("-s", "-P", "-S")
 # Not -I: that ignores PYTHONHASHSEED, and a harness that walks over a set of strings would answer differently after
 # every restart. The environment is this one and nothing else, which isolates as well.
-_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0", "LD_BIND_NOW": "1"}
 
 
 @dataclass(frozen=True)
@@ -126,11 +125,12 @@ class Exit:
     why: str = ""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Job:
-    """One child of a zygote."""
+    """One child of a zygote, and our end of its channel."""
 
     id: int
+    channel: socket.socket
     exited: asyncio.Future[Exit]
 
 
@@ -144,6 +144,7 @@ class Zygote:
         self._hello: asyncio.Future[None] = self._loop.create_future()
         self._handle: int | None = None
         self._jobs: dict[int, Job] = {}
+        self._spare: Job | None = None
         self._next_id = 0
         self._outbox: collections.deque[tuple[bytes, socket.socket | None]] = collections.deque()
         self.alive = True
@@ -187,15 +188,21 @@ class Zygote:
             raise
         return self
 
-    def fork(self, limits: Limits) -> tuple[Job, socket.socket]:
-        """Order a child; returns its job and our end of its channel. Raises OSError if no descriptors are left."""
+    def take(self) -> Job:
+        """A locked child that waits for its start line: the spare one, whose successor is forked meanwhile. Raises
+        OSError if no descriptors are left."""
+        job, self._spare = self._spare or self._fork(), None
+        with contextlib.suppress(OSError):  # then the next run forks its own, and says so if it cannot
+            self._spare = self._fork()
+        return job
+
+    def _fork(self) -> Job:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         here.setblocking(False)
         self._next_id += 1
-        job = self._jobs[self._next_id] = Job(self._next_id, self._loop.create_future())
-        order = {"run": job.id, "cpu_s": max(1, math.ceil(limits.cpu_s)), "memory_mb": limits.memory_mb}
-        self._post(json.dumps(order).encode(), there)
-        return job, here
+        job = self._jobs[self._next_id] = Job(self._next_id, here, self._loop.create_future())
+        self._post(json.dumps({"fork": job.id}).encode(), there)
+        return job
 
     def kill(self, job: Job) -> None:
         """SIGKILL to the child and its group, unless it has ended."""
@@ -277,7 +284,10 @@ class Zygote:
             self._hello.set_result(None)
             return
         job = self._jobs.pop(message["exit"])
-        job.exited.set_result(Exit(message.get("status"), message.get("cpu_s", 0.0), message.get("error", "")))
+        job.exited.set_result(Exit(message["status"], message["cpu_s"], message["why"]))
+        if job is self._spare:  # it could not be forked, or something outside killed it
+            job.channel.close()
+            self._spare = None
 
     def _lost(self, why: str) -> None:
         """No more can be heard from it: whatever runs in it has no result."""
@@ -289,6 +299,9 @@ class Zygote:
         self._control.close()
         if not self._hello.done():
             self._hello.set_exception(SandboxBroke(why))
+        if self._spare is not None:
+            self._spare.channel.close()
+            self._spare = None
         for job in self._jobs.values():
             job.exited.set_result(Exit(None, 0.0, why))
         self._jobs.clear()

@@ -20,6 +20,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from . import hardening  # noqa: TID251  in the cage this package is `cage`, not reharness
+
 FRAMES_SHOWN, TEXT_SHOWN = 5, 800
 RESERVE_BYTES = 4 << 20
 
@@ -178,9 +180,10 @@ def _describe(error: BaseException, file: str) -> str:
 
 
 def serve(fd: int) -> None:
-    """Read the start line, run what it says, send the end. The caller ends the process."""
+    """Wait for the start line, run what it says, send the end. The caller ends the process."""
     channel = Channel(fd)
     start = channel.read_line()
+    hardening.limit_run(start["cpu_s"], start["memory_mb"])
     file = start["file"]
     random.seed(start["question"])  # else every run of one zygote would draw alike, and every zygote differently
     reserve = mmap.mmap(-1, RESERVE_BYTES)  # address space to speak with once the limit is reached

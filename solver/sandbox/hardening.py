@@ -2,7 +2,8 @@
 beyond the standard library. Runs inside the cage, in the zygote and in its children.
 
 What can be locked once for all children (namespaces, uid, capabilities, Landlock, most limits) is locked in the zygote;
-what is per run (process group, memory and CPU limits, the system-call filter) in the child, the filter last.
+what is per process (session, the system-call filter) in the child while it waits for a run, and the limits of the
+run, hard ones, just before the harness is loaded.
 """
 
 from __future__ import annotations
@@ -156,14 +157,18 @@ _program = ctypes.create_string_buffer(seccomp.build_filter())
 _fprog = struct.pack("<HxxxxxxQ", (len(_program) - 1) // 8, ctypes.addressof(_program))
 
 
-def lock_child(zygote: int, cpu_s: int, memory_mb: int) -> None:
-    """Last steps before a harness runs: own session, die with the zygote, limits, the system-call filter."""
+def lock_child(zygote: int) -> None:
+    """Own session, die with the zygote, fixed limits, the system-call filter."""
     os.setsid()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, "parent-death signal")
     if os.getppid() != zygote:
         os._exit(1)  # the zygote died before the line above
-    _lower(resource.RLIMIT_AS, memory_mb << 20)
-    _lower(resource.RLIMIT_CPU, cpu_s)
     _lower(resource.RLIMIT_NOFILE, MAX_FDS)
     _lower(resource.RLIMIT_NPROC, MAX_THREADS)
     _check(_libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), _fprog, ctypes.c_ulong(0), ctypes.c_ulong(0)), "seccomp")
+
+
+def limit_run(cpu_s: int, memory_mb: int) -> None:
+    """The limits of one run; nothing can raise them again."""
+    _lower(resource.RLIMIT_AS, memory_mb << 20)
+    _lower(resource.RLIMIT_CPU, cpu_s)

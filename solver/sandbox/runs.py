@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 from typing import Any
@@ -24,13 +25,17 @@ async def run_in(
     ``start`` holds ``kind`` ("harness" or "code"), ``file``, ``source``, ``question`` and what the kind needs beside.
     """
     try:
-        job, channel = zygote.fork(limits)
+        job = zygote.take()
     except OSError as error:
         return RunResult(RunInfra("sandbox_error", f"no channel for the run: {error}"), 0.0, 0.0, rung)
-    start = start | {"tools": [METHODS[name].spec(name) for name in sorted(methods)]}
+    start = start | {
+        "tools": [METHODS[name].spec(name) for name in sorted(methods)],
+        "cpu_s": max(1, math.ceil(limits.cpu_s)),
+        "memory_mb": limits.memory_mb,
+    }
     session = Session(start, handler, limits, methods)
     try:
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: session, channel)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: session, job.channel)
         end = await session.end
         if end is None:  # it hung up: its exit says why, and comes at once unless only the channel was closed
             await asyncio.wait([job.exited], timeout=_HANGUP_GRACE_S)
@@ -52,10 +57,10 @@ async def _exit_of(job: Job) -> Exit:
 
 def _verdict(left: Exit, ready: bool, ended_itself: bool, limits: Limits) -> RunEnd:
     """Why a child hung up without an end."""
-    if left.status is None:
-        return RunInfra("sandbox_error", left.why)
     if not ended_itself:
         return RunFailed("protocol", "closed its channel without a result")
+    if left.status is None:
+        return RunInfra("sandbox_error", left.why)
     code = os.waitstatus_to_exitcode(left.status)
     if not ready:
         return RunInfra("sandbox_error", f"the child ended before it was locked in (status {code})")

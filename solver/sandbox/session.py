@@ -110,8 +110,13 @@ class Session(asyncio.Protocol):
             self._pending[request.id] = self._loop.create_task(self._serve(request.id, request))
 
     async def _serve(self, request_id: int, request: Request) -> None:
-        reply = await self._call(request)
-        self._pending.pop(request_id, None)
+        late = RunInfra("timeout_wait", f"{request.method} kept the run waiting over {self._limits.wait_s:g} s")
+        timer = self._loop.call_later(self._limits.wait_s, self._finish, late)
+        try:
+            reply = await self._call(request)
+        finally:
+            timer.cancel()
+        del self._pending[request_id]
         if reply is not None and not self.end.done():
             self._send({"id": request_id} | reply)
             if not self._pending:
@@ -122,19 +127,14 @@ class Session(asyncio.Protocol):
         if request.refusal is not None:
             return {"error": request.refusal}
         try:
-            async with asyncio.timeout(self._limits.wait_s) as bound:
-                return {"value": await self._handler(request.method, request.params)}
+            return {"value": await self._handler(request.method, request.params)}
         except ToolError as error:
             return {"error": str(error)}
         except BudgetExceeded as error:
             self._fail("budget", str(error))
         except Exception as error:  # noqa: BLE001  recorded as infra: the run is not a measurement
-            if isinstance(error, TimeoutError) and bound.expired():
-                late = f"{request.method} kept the run waiting over {self._limits.wait_s:g} s"
-                self._finish(RunInfra("timeout_wait", late))
-            else:
-                kind: Any = getattr(error, "infra_kind", "engine_error")
-                self._finish(RunInfra(kind, f"{type(error).__name__}: {error}"[:DETAIL_CHARS]))
+            kind: Any = getattr(error, "infra_kind", "engine_error")
+            self._finish(RunInfra(kind, f"{type(error).__name__}: {error}"[:DETAIL_CHARS]))
         return None
 
     def _send(self, message: dict[str, Any]) -> None:

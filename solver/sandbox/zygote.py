@@ -1,7 +1,7 @@
 """The warm process inside the cage: locks itself in, then forks one child per run. Standard library only.
 
-It is told nothing but limits: source and question go from the host to the child over the child's own channel. The
-child's exit status and CPU time go back over the control socket, which the child does not hold.
+It is told nothing: limits, source and question go from the host to the child over the child's own channel. The child's
+exit status and CPU time go back over the control socket, which the child does not hold.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from typing import Any
 
 from . import child, hardening  # noqa: TID251  in the cage this package is `cage`, not reharness
@@ -65,9 +66,11 @@ def _serve(control: socket.socket, host: int, devnull: int) -> None:
     poll = select.poll()
     for fd in (control.fileno(), woken, host):
         poll.register(fd, select.POLLIN)
-    running: dict[int, int] = {}  # pid -> run id
+    running: dict[int, int] = {}  # pid -> run id, until reaped
     while True:
         ready = {fd for fd, _ in poll.poll()}
+        if host in ready:
+            break
         if woken in ready:
             os.read(woken, 4096)
             _reap(control, running)
@@ -77,21 +80,32 @@ def _serve(control: socket.socket, host: int, devnull: int) -> None:
                 break
             order = json.loads(data)
             if "kill" in order:
-                for pid in [pid for pid, run in running.items() if run == order["kill"]]:
-                    _kill(pid)
+                _kill(control, running, order["kill"])
             else:
-                _fork(control, order, fds[0], devnull, running)
-        if host in ready:
-            break
+                _fork(control, running, order["fork"], fds[0], devnull)
     for pid in running:
-        _kill(pid)
+        _signal(pid)
 
 
-def _kill(pid: int) -> None:
-    """Not yet reaped, so the id cannot have passed to another process."""
+def _report(control: socket.socket, run: int, status: int | None, cpu_s: float, why: str = "") -> None:
+    control.send(json.dumps({"exit": run, "status": status, "cpu_s": cpu_s, "why": why}).encode())
+
+
+def _signal(pid: int) -> None:
+    """SIGKILL to a child and its group. It is not yet reaped, so its id cannot have passed to another process."""
+    os.kill(pid, signal.SIGKILL)  # before it called setsid there is no group
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)  # before it called setsid there is no group
         os.killpg(pid, signal.SIGKILL)
+
+
+def _kill(control: socket.socket, running: dict[int, int], run: int) -> None:
+    """End a run. The report goes out at once: the kernel takes its time to tear a process down."""
+    for pid, its_run in running.items():
+        if its_run == run:
+            _signal(pid)
+            cpu_clock = (~pid << 3) | 2  # of another process; see clock_getcpuclockid(3)
+            _report(control, run, None, time.clock_gettime(cpu_clock), "killed")
+            running[pid] = 0
 
 
 def _reap(control: socket.socket, running: dict[int, int]) -> None:
@@ -99,21 +113,20 @@ def _reap(control: socket.socket, running: dict[int, int]) -> None:
         pid, status, usage = os.wait4(-1, os.WNOHANG)
         if pid == 0:
             return
-        if pid in running:
-            report = {"exit": running.pop(pid), "status": status, "cpu_s": usage.ru_utime + usage.ru_stime}
-            control.send(json.dumps(report).encode())
+        if run := running.pop(pid, 0):
+            _report(control, run, status, usage.ru_utime + usage.ru_stime)
 
 
-def _fork(control: socket.socket, order: dict[str, Any], channel: int, devnull: int, running: dict[int, int]) -> None:
+def _fork(control: socket.socket, running: dict[int, int], run: int, channel: int, devnull: int) -> None:
     zygote = os.getpid()
     try:
         pid = os.fork()
     except OSError as error:
-        control.send(json.dumps({"exit": order["run"], "error": f"fork: {error.strerror}"}).encode())
+        _report(control, run, None, 0.0, f"fork: {error.strerror}")
         os.close(channel)
         return
     if pid:
-        running[pid] = order["run"]
+        running[pid] = run
         os.close(channel)
         return
     try:
@@ -122,7 +135,7 @@ def _fork(control: socket.socket, order: dict[str, Any], channel: int, devnull: 
         os.dup2(devnull, 0)
         os.dup2(channel, CHANNEL_FD)
         os.closerange(CHANNEL_FD + 1, 1 << 20)
-        hardening.lock_child(zygote, order["cpu_s"], order["memory_mb"])
+        hardening.lock_child(zygote)
         os.write(CHANNEL_FD, b'{"ready": true}\n')
         child.serve(CHANNEL_FD)
     finally:
