@@ -12,12 +12,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runs import with_solver
 
 from reharness.envs.formats import FORMATS
+from reharness.envs.registry import get_task
 from reharness.proposer import moves_snippets
 from reharness.proposer.edits import apply_edit, check_harness
 from reharness.proposer.moves import MOVES, moves_for
+from reharness.solver.evaluate import Solver, evaluate
 from reharness.solver.harness import Harness, seed_harness
+from reharness.solver.models.scripted import ScriptedEngine
+from reharness.solver.outcomes import Scorecard
 
 SEED = seed_harness().source
 SPLIT = tomllib.loads(resources.files("reharness.envs").joinpath("data/rg_split.toml").read_text(encoding="utf-8"))
@@ -244,3 +249,20 @@ def test_how_the_solver_is_asked() -> None:
 
 def test_json_form_survives_quotes() -> None:
     assert json.loads(answer(moved(SEED, "as_json"), 'say "hi"\n'))["answer"] == 'say "hi"\n'
+
+
+def test_candidates_run_in_the_sandbox_on_real_questions() -> None:
+    task = get_task("chain_sum", exact=True)
+    questions = task.questions(3, 5)
+    candidates = {move.name: moved(SEED, move.name) for move, _ in moves_for(SEED)}
+
+    async def body(solver: Solver) -> dict[str, Scorecard]:
+        return {
+            name: await evaluate(Harness.from_source(source), questions, solver, task=task)
+            for name, source in candidates.items()
+        }
+
+    engine = ScriptedEngine(lambda messages, sampling: "```python\nprint(0.5)\n```")
+    cards = with_solver(engine, body)
+    assert {name: card.failures for name, card in cards.items() if card.failures or card.infra} == {}
+    assert [name for name, card in cards.items() if card.mean == 1.0] == ["exact_value"]
