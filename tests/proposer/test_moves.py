@@ -207,6 +207,12 @@ def test_a_repair_leaves_a_sound_answer_alone(name: str) -> None:
         assert answer(moved(SEED, name), reply) == reply
 
 
+def test_a_cut_within_a_cut_gives_sound_python() -> None:
+    line = 'return question.rsplit("\\n", 1)[0].rsplit("\\n", 1)[0]'
+    once = moved(f"def run(question, tools):\n    {line}\n", "keep_last_line")
+    assert answer(once, "", question="a\nb\nc") == "a\nb"
+
+
 def test_whole_string_does_not_take_a_list_for_a_text() -> None:
     for line in ("return question.split()[0]", "return Counter(question).most_common(1)[0][0]", "first = question[0]"):
         assert MOVES["whole_string"].propose(f"def run(question, tools):\n    {line}\n") is None
