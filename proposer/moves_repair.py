@@ -20,7 +20,7 @@ def _returned(body: str, *, mark: str, inner: str = "bare_answer") -> Rewrite:
 
 
 def _rewrite_each(source: str, inner_of: dict[ast.expr, ast.expr]) -> str | None:
-    """Every outermost expression of ``inner_of`` replaced by the text of the one inside it; None where there is none."""
+    """Every outermost expression of ``inner_of`` replaced by the text of the one inside it; None if there is none."""
     changes: list[tuple[ast.expr, str]] = []
     nested = {below for node in inner_of for below in ast.walk(node) if below is not node}
     for node, inner in inner_of.items():
