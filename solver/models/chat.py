@@ -15,15 +15,16 @@ from reharness.solver.models.base import Message, PromptRejected, PromptTooLong,
 
 class ChatTokenizer:
     """The tokenizer of a model folder (tokenizer.json, tokenizer_config.json, a chat template). Prompts are rendered
-    as Hugging Face renders them, and encoded with no special token added beyond those of the template.
+    as Hugging Face renders them, and encoded with no special token added beyond those of the template. ``window``
+    lowers the context window below the model's own.
 
     Raises ``ConfigError`` when a file is missing or unusable.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, window: int | None = None) -> None:
         from tokenizers import Tokenizer
 
-        self.folder = folder
+        self.folder, self._lowered = folder, window
         if not (folder / "tokenizer.json").is_file():
             raise ConfigError(f"{folder}: has no tokenizer.json; give the folder of a transformers model")
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -46,10 +47,10 @@ class ChatTokenizer:
 
     @cached_property
     def window(self) -> int:
-        """The context window in tokens: the smaller of what the model's and the tokenizer's configuration say."""
+        """The context window in tokens: the smallest of what the model, its tokenizer and the caller say."""
         config = _read_json(self.folder / "config.json")
         config = config.get("text_config", config)
-        known = [config.get("max_position_embeddings"), self._config.get("model_max_length")]
+        known = [config.get("max_position_embeddings"), self._config.get("model_max_length"), self._lowered]
         return int(min((n for n in known if n and n < 1e9), default=1 << 30))
 
     @cached_property

@@ -53,10 +53,10 @@ class EndpointConfig(Config):
 
 
 class VllmConfig(Config):
-    """vLLM in this process's GPU (extra ``gpu``)."""
+    """A local transformers model folder in vLLM, on a GPU (extra ``gpu``)."""
 
     kind: Literal["vllm"] = "vllm"
-    model: str
+    model: Path
     adapter: Path | None = None
     max_model_len: int | None = Field(None, ge=1)
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1)
@@ -95,9 +95,10 @@ def engine_config(spec: str | Mapping[str, Any] | EngineConfig, where: str = "en
         return spec
     if isinstance(spec, str):
         kind, _, query = spec.partition("?")
-        pairs = parse_qsl(query, keep_blank_values=True)
-        if query and len(pairs) != len(query.split("&")):
-            raise ConfigError(f"{where} {spec!r}: write it as kind?key=value&key=value")
+        try:
+            pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+        except ValueError:
+            raise ConfigError(f"{where} {spec!r}: write it as kind?key=value&key=value") from None
         spec = {**dict(pairs), "kind": kind}
     kind = str(spec.get("kind", "embedded"))
     if kind not in KINDS:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -12,12 +10,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from reharness.envs.errors import ConfigError
 from reharness.solver.models.base import EngineIdentity
 from reharness.solver.models.chat import ChatTokenizer
 from reharness.solver.models.decode import DecodingBatch
-from reharness.solver.models.embedded import file_hash, gguf_hash, model_folder, tokenizer_folder
+from reharness.solver.models.embedded import model_folder, tokenizer_folder
 from reharness.solver.models.local import LocalEngine
+from reharness.solver.models.weights import check_folders, weights_hash
 
 BATCH_TOKENS = 65_536
 """Bound on rows x (longest prompt + completion) of one batch: what the key-value cache may hold."""
@@ -41,9 +39,7 @@ class TransformersEngine(LocalEngine):
         self, folder: Path | None = None, *, adapter: Path | None = None, batch: int = 16, device: str = "auto",
         threads: int | None = None,
     ) -> None:  # fmt: skip
-        for path, file, what in ((folder, "config.json", "model"), (adapter, "adapter_config.json", "LoRA adapter")):
-            if path is not None and not (path / file).is_file():
-                raise ConfigError(f"{path}: holds no {file}; give the folder of a transformers {what}")
+        check_folders(folder, adapter)
         self._folder, self._adapter = folder, adapter
         self.device = _device() if device == "auto" else device
         paths = {"folder": str(folder) if folder else None, "adapter": str(adapter) if adapter else None}
@@ -55,22 +51,9 @@ class TransformersEngine(LocalEngine):
         precision = "bf16" if self.device == "cuda" else "fp32"
         return EngineIdentity(engine, weights_hash(self._folder, self._adapter), precision, self.chat.template_hash)
 
-    def _tokenizer_folder(self) -> Path:
-        return self._folder or tokenizer_folder()
-
-
-def weights_hash(folder: Path | None, adapter: Path | None) -> str:
-    """The id of a model: hash of the weights and configuration in ``folder`` (None: of the embedded GGUF, which is
-    what the folder is made from), and of those in ``adapter``. Raises ``ConfigError`` when a folder has no weights."""
-    parts = [] if folder else [["gguf", gguf_hash()]]
-    for path, config in ((folder, "config.json"), (adapter, "adapter_config.json")):
-        if path is None:
-            continue
-        files = sorted(path.glob("*.safetensors")) or sorted(path.glob("*.bin"))
-        if not files:
-            raise ConfigError(f"{path}: holds no weights (*.safetensors)")
-        parts += [[f.name, file_hash(f)] for f in [*files, path / config]]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    @cached_property
+    def chat(self) -> ChatTokenizer:
+        return ChatTokenizer(self._folder or tokenizer_folder())
 
 
 def _device() -> str:

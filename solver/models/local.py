@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from reharness.envs.errors import EngineError
@@ -22,8 +20,8 @@ def usable_threads() -> int:
 
 
 class LocalEngine(ABC):
-    """An engine whose model runs in a worker process of its own. A subclass says where the tokenizer is, which weights
-    it identifies itself with, and how its backend is built.
+    """An engine whose model runs in a worker process of its own. A subclass gives the tokenizer, the identity, and how
+    its backend is built.
 
     Requests to the backend: ``{"ids", "max_tokens", "temperature", "top_p", "seed", "stop"}``; its answers:
     ``{"ids": generated tokens, "finish": "stop" | "length", "weights": id of the weights that it loaded}``.
@@ -40,12 +38,9 @@ class LocalEngine(ABC):
     @abstractmethod
     def identity(self) -> EngineIdentity: ...
 
+    @property
     @abstractmethod
-    def _tokenizer_folder(self) -> Path: ...
-
-    @cached_property
-    def chat(self) -> ChatTokenizer:
-        return ChatTokenizer(self._tokenizer_folder())
+    def chat(self) -> ChatTokenizer: ...
 
     async def probe(self) -> None:
         """Loads the model. Raises ``EngineError`` when it cannot be loaded, or is not what ``identity`` says."""

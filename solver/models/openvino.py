@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from reharness.solver.models.base import EngineIdentity
+from reharness.solver.models.chat import ChatTokenizer
 from reharness.solver.models.embedded import file_hash, gguf_hash, gguf_path, tokenizer_folder
 from reharness.solver.models.local import LocalEngine
 
@@ -34,8 +35,9 @@ class OpenVinoEngine(LocalEngine):
         engine = f"openvino-genai {version('openvino-genai')}" + (" exact" if self.exact else "")
         return EngineIdentity(engine, gguf_hash(), "Q4_1", self.chat.template_hash)
 
-    def _tokenizer_folder(self) -> Path:
-        return tokenizer_folder()
+    @cached_property
+    def chat(self) -> ChatTokenizer:
+        return ChatTokenizer(tokenizer_folder())
 
 
 class OpenVinoBackend:
