@@ -189,12 +189,16 @@ class Zygote:
         return self
 
     def take(self) -> Job:
-        """A locked child that waits for its start line: the spare one, whose successor is forked meanwhile. Raises
-        OSError if no descriptors are left."""
+        """A locked child that waits for its start line: the spare one if there is one. Raises OSError if no descriptors
+        are left."""
         job, self._spare = self._spare or self._fork(), None
-        with contextlib.suppress(OSError):  # then the next run forks its own, and says so if it cannot
-            self._spare = self._fork()
         return job
+
+    def replenish(self) -> None:
+        """Fork the spare child that the next run will take, while the present ones run."""
+        if self._spare is None and self.alive:
+            with contextlib.suppress(OSError):  # then the next run forks its own, and says so if it cannot
+                self._spare = self._fork()
 
     def _fork(self) -> Job:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -211,7 +215,7 @@ class Zygote:
 
     async def close(self) -> None:
         """End the zygote and all its children, and reap it."""
-        self._lost("the sandbox was closed")
+        self.give_up("the sandbox was closed")
         if not await self._reaped(2.0):
             if self._handle is not None:
                 with contextlib.suppress(ProcessLookupError):
@@ -258,7 +262,7 @@ class Zygote:
                 self._loop.add_writer(self._control.fileno(), self._flush)
                 return
             except OSError as error:
-                self._lost(f"its control socket broke: {error.strerror}")
+                self.give_up(f"its control socket broke: {error.strerror}")
                 return
             self._outbox.popleft()
             if channel is not None:
@@ -271,10 +275,10 @@ class Zygote:
             except BlockingIOError:
                 return
             except OSError as error:
-                self._lost(f"its control socket broke: {error.strerror}")
+                self.give_up(f"its control socket broke: {error.strerror}")
                 return
             if not data:
-                self._lost("the zygote ended")
+                self.give_up("the zygote ended")
                 return
             self._take(json.loads(data), handles)
 
@@ -289,7 +293,7 @@ class Zygote:
             job.channel.close()
             self._spare = None
 
-    def _lost(self, why: str) -> None:
+    def give_up(self, why: str) -> None:
         """No more can be heard from it: whatever runs in it has no result."""
         if not self.alive:
             return

@@ -6,13 +6,12 @@ JSON line. Nothing here is trusted by the host: a harness can reach every object
 
 from __future__ import annotations
 
-import inspect
 import io
 import json
-import linecache
 import mmap
 import os
 import random
+import socket
 import sys
 import threading
 import traceback
@@ -22,8 +21,9 @@ from typing import Any
 
 from . import hardening  # noqa: TID251  in the cage this package is `cage`, not reharness
 
-FRAMES_SHOWN, TEXT_SHOWN = 5, 800
+FRAMES_SHOWN, LINE_SHOWN, TEXT_SHOWN = 5, 160, 800
 RESERVE_BYTES = 4 << 20
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 class Channel:
@@ -39,7 +39,7 @@ class Channel:
         self._next_id = 0
 
     def send(self, message: dict[str, Any]) -> None:
-        data = memoryview(json.dumps(message, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+        data = memoryview(_encode(message).encode() + b"\n")
         with self._send_lock:
             while data:
                 data = data[os.write(self._fd, data) :]
@@ -91,20 +91,21 @@ class Tools:
 
 def _stub(channel: Channel, spec: dict[str, Any]) -> Callable[..., Any]:
     name: str = spec["name"]
-    either = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    signature = inspect.Signature(
-        [inspect.Parameter(p["name"], either, default=p.get("default", inspect._empty)) for p in spec["params"]]
-    )
+    names = [p["name"] for p in spec["params"]]
+    defaults = {p["name"]: p["default"] for p in spec["params"] if "default" in p}
 
     def tool(*args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
+        given = dict(zip(names, args, strict=False))
+        if len(args) > len(names) or given.keys() & kwargs.keys() or not kwargs.keys() <= set(names):
+            raise TypeError(f"{name} takes {', '.join(names)}, each once")
+        params = defaults | given | kwargs
+        if missing := set(names) - params.keys():
+            raise TypeError(f"{name} needs {', '.join(sorted(missing))}")
         if spec["waits"]:
-            return channel.call(name, bound.arguments)
-        return channel.send({"call": name, "params": bound.arguments})
+            return channel.call(name, params)
+        return channel.send({"call": name, "params": params})
 
     tool.__name__ = tool.__qualname__ = name
-    tool.__signature__ = signature  # type: ignore[attr-defined]
     return tool
 
 
@@ -132,7 +133,6 @@ class _Stdout(io.TextIOBase):
 
 
 def _load(source: str, file: str, module: str) -> dict[str, Any]:
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     home = sys.modules[module] = types.ModuleType(module)  # dataclasses and pickle look their module up
     exec(compile(source, file, "exec", dont_inherit=True), home.__dict__)
     return home.__dict__
@@ -164,27 +164,43 @@ def _run_code(start: dict[str, Any], channel: Channel) -> tuple[str, str]:
     return "returned", ""
 
 
-def _describe(error: BaseException, file: str) -> str:
+def _describe(error: BaseException, file: str, source: str) -> str:
     """The last frames in the harness and the message; never a path or frame of the cage."""
-    lines = [
-        f"{file}:{number} in {frame.f_code.co_name}: {linecache.getline(file, number).strip()[:160]}"
+    places = [
+        (number, frame.f_code.co_name)
         for frame, number in traceback.walk_tb(error.__traceback__)
         if frame.f_code.co_filename == file
     ]
+    message = str(error)
     if isinstance(error, SyntaxError) and error.filename == file:
-        lines.append(f"{file}:{error.lineno}: {(error.text or '').strip()[:160]}")
-        message = str(error.msg)
-    else:
-        message = str(error)
-    return "\n".join([*lines[-FRAMES_SHOWN:], f"{type(error).__name__}: {message[:TEXT_SHOWN]}"])
+        places, message = [(error.lineno or 1, "the source")], str(error.msg)
+    text = source.splitlines()
+    lines = [
+        f"{file}:{number} in {where}: {''.join(text[number - 1 : number]).strip()[:LINE_SHOWN]}"
+        for number, where in places[-FRAMES_SHOWN:]
+    ]
+    return "\n".join([*lines, f"{type(error).__name__}: {message[:TEXT_SHOWN]}"])
+
+
+def _warm_up() -> None:
+    """One small run against a ready-made reply, while nobody waits: a forked process copies each page that it writes
+    to when it first does, which would otherwise fall into the run."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b'{"id": 1, "value": "text"}\n')
+        spec = {"name": "tool", "params": [{"name": "text"}, {"name": "number", "default": 0.5}], "waits": True}
+        source = "def run(question, tools):\n    return tools.tool(question)\n"
+        start = {"source": source, "file": "warm-up.py", "question": "", "tools": [spec]}
+        random.seed("")
+        _run_harness(start, Channel(ours.fileno()))
 
 
 def serve(fd: int) -> None:
     """Wait for the start line, run what it says, send the end. The caller ends the process."""
     channel = Channel(fd)
+    _warm_up()
     start = channel.read_line()
     hardening.limit_run(start["cpu_s"], start["memory_mb"])
-    file = start["file"]
     random.seed(start["question"])  # else every run of one zygote would draw alike, and every zygote differently
     reserve = mmap.mmap(-1, RESERVE_BYTES)  # address space to speak with once the limit is reached
     short_of_memory = False
@@ -195,7 +211,7 @@ def serve(fd: int) -> None:
     except BaseException as error:  # noqa: BLE001  whatever the harness raised becomes its typed end
         try:
             kind = "denied" if isinstance(error, PermissionError) else "harness_error"
-            text = _describe(error, file)
+            text = _describe(error, start["file"], start["source"])
         except BaseException:  # noqa: BLE001  a hostile __str__
             kind, text = "harness_error", "an exception that cannot be printed"
     reserve.close()

@@ -8,7 +8,7 @@ import os
 import signal
 from typing import Any
 
-from reharness.solver.sandbox.cage import Exit, Job, Zygote
+from reharness.solver.sandbox.cage import Exit, Zygote
 from reharness.solver.sandbox.session import Session
 from reharness.solver.sandbox.types import Handler, Limits, RunEnd, RunFailed, RunInfra, RunResult
 from reharness.solver.sandbox.wire import METHODS
@@ -33,9 +33,10 @@ async def run_in(
         "cpu_s": max(1, math.ceil(limits.cpu_s)),
         "memory_mb": limits.memory_mb,
     }
-    session = Session(start, handler, limits, methods)
+    session = Session(job.channel, handler, limits, methods)
     try:
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: session, job.channel)
+        session.begin(start)
+        zygote.replenish()
         end = await session.end
         if end is None:  # it hung up: its exit says why, and comes at once unless only the channel was closed
             await asyncio.wait([job.exited], timeout=_HANGUP_GRACE_S)
@@ -44,15 +45,12 @@ async def run_in(
     finally:
         zygote.kill(job)
         session.close()
-    left = await _exit_of(job)
+    guard = asyncio.get_running_loop().call_later(_KILL_S, zygote.give_up, "a child could not be killed")
+    left = await job.exited
+    guard.cancel()
     if end is None:
         end = _verdict(left, session.ready, ended_itself, limits)
     return RunResult(end, left.cpu_s, session.wall_s, rung)
-
-
-async def _exit_of(job: Job) -> Exit:
-    await asyncio.wait([job.exited], timeout=_KILL_S)
-    return job.exited.result() if job.exited.done() else Exit(None, 0.0, "the child could not be killed")
 
 
 def _verdict(left: Exit, ready: bool, ended_itself: bool, limits: Limits) -> RunEnd:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from typing import Any
 
 from reharness.solver.sandbox.types import (
@@ -21,35 +22,45 @@ from reharness.solver.sandbox.wire import ProtocolError, Request, parse_line, pa
 BOOT_S = 120.0
 """How long a child may take to report that its locks are shut (hundreds may be queued before it)."""
 DETAIL_CHARS = 2000
+_encode = json.JSONEncoder(allow_nan=False).encode
 _ENDS = {"harness_error", "memory", "denied", "protocol"}
 
 
-class Session(asyncio.Protocol):
+class Session:
     """Talks to one child. ``end`` resolves once, to how the run ended, or to None if the child hung up without a word
     (its exit status then says why). ``ready`` tells whether the child reported that its locks were shut."""
 
-    def __init__(self, start: dict[str, Any], handler: Handler, limits: Limits, methods: frozenset[str]) -> None:
+    def __init__(self, channel: socket.socket, handler: Handler, limits: Limits, methods: frozenset[str]) -> None:
         self._loop = asyncio.get_running_loop()
         self.end: asyncio.Future[RunEnd | None] = self._loop.create_future()
         self.ready = False
         self.wall_s = 0.0
-        self._start, self._handler, self._limits, self._methods = start, handler, limits, methods
-        self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray()
+        self._channel, self._handler, self._limits, self._methods = channel, handler, limits, methods
+        self._buffer, self._unsent = bytearray(), bytearray()
         self._received = self._calls = 0
         self._pending: dict[int, asyncio.Task[None]] = {}
         self._notes: set[asyncio.Task[Any]] = set()
         self._running_since: float | None = None
         self._timer = self._loop.call_later(BOOT_S, self._finish, RunInfra("sandbox_error", "the child did not start"))
 
-    # --- asyncio.Protocol ---
+    def begin(self, start: dict[str, Any]) -> None:
+        """Send the start line and listen."""
+        self._loop.add_reader(self._channel.fileno(), self._read)
+        self._send(start)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._send(self._start)
+    # --- the channel ---
 
-    def data_received(self, data: bytes) -> None:
+    def _read(self) -> None:
+        try:
+            data = self._channel.recv(1 << 18)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._loop.remove_reader(self._channel.fileno())
+            self._finish(None)
+            return
         self._received += len(data)
         if self._received > self._limits.output_bytes:
             self._fail("output_limit", f"sent more than {self._limits.output_bytes} bytes to the host")
@@ -61,12 +72,31 @@ class Session(asyncio.Protocol):
             if self.end.done():
                 return
             try:
-                self._take(parse_line(bytes(line)))
+                self._take(parse_line(line))
             except ProtocolError as error:
                 self._fail("protocol", str(error))
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._finish(None)
+    def _send(self, message: dict[str, Any]) -> None:
+        try:
+            line = _encode(message).encode() + b"\n"
+        except (TypeError, ValueError) as error:
+            self._finish(RunInfra("engine_error", f"a reply that is not plain JSON: {error}"))
+            return
+        self._unsent += line
+        if len(self._unsent) == len(line):
+            self._flush()
+
+    def _flush(self) -> None:
+        """Send what the socket takes; a child that does not read keeps the rest waiting, never the event loop."""
+        self._loop.remove_writer(self._channel.fileno())
+        try:
+            del self._unsent[: self._channel.send(self._unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            return  # it has hung up, which the reader finds too
+        if self._unsent:
+            self._loop.add_writer(self._channel.fileno(), self._flush)
 
     # --- what the child says ---
 
@@ -137,15 +167,6 @@ class Session(asyncio.Protocol):
             self._finish(RunInfra(kind, f"{type(error).__name__}: {error}"[:DETAIL_CHARS]))
         return None
 
-    def _send(self, message: dict[str, Any]) -> None:
-        try:
-            line = json.dumps(message, allow_nan=False).encode() + b"\n"
-        except (TypeError, ValueError) as error:
-            self._finish(RunInfra("engine_error", f"a reply that is not plain JSON: {error}"))
-        else:
-            if self._transport is not None:
-                self._transport.write(line)
-
     # --- clock and end ---
 
     def _resume_clock(self) -> None:
@@ -179,5 +200,6 @@ class Session(asyncio.Protocol):
         self._finish(None)
         for task in (*self._pending.values(), *self._notes):
             task.cancel()
-        if self._transport is not None:
-            self._transport.abort()
+        self._loop.remove_reader(self._channel.fileno())
+        self._loop.remove_writer(self._channel.fileno())
+        self._channel.close()

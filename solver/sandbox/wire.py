@@ -55,16 +55,15 @@ def _check_plain(value: Any, depth: int = 0) -> None:
             _check_plain(item, depth + 1)
 
 
-def parse_line(line: bytes) -> dict[str, Any]:
+_decode = json.JSONDecoder(
+    parse_constant=_constant, parse_int=_integer, parse_float=_float, object_pairs_hook=_object
+).decode
+
+
+def parse_line(line: bytes | bytearray) -> dict[str, Any]:
     """One JSON object of finite numbers, proper text and unique keys, at most MAX_DEPTH deep; else ProtocolError."""
     try:
-        value = json.loads(
-            line.decode(),
-            parse_constant=_constant,
-            parse_int=_integer,
-            parse_float=_float,
-            object_pairs_hook=_object,
-        )
+        value = _decode(line.decode())
         _check_plain(value)
     except ProtocolError:
         raise
