@@ -45,18 +45,19 @@ def trajectory(rounds: Sequence[Mapping[str, Any]]) -> list[float]:
 def figure(summary: Mapping[str, Any]) -> Figure:
     """The small multiples of a summary of ``run_adapt``, at most three panels in a row. Save it with any of
     matplotlib's formats: ``figure(summary).savefig("curve.svg")``."""
-    by_task, proposers = _sorted(summary)
+    by_task, proposers = by_task_and_proposers(summary)
     return _draw(by_task, proposers)
 
 
 def panels(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(task, ``<svg>`` element) for each task. Text is ``currentColor``; the colours of the proposers are the CSS
     variables ``--series-0`` ... ``--series-5``. Equal summaries give equal bytes."""
-    by_task, proposers = _sorted(summary)
+    by_task, proposers = by_task_and_proposers(summary)
     return [(task, _svg(_draw({task: arms}, proposers), task, i)) for i, (task, arms) in enumerate(by_task.items())]
 
 
-def _sorted(summary: Mapping[str, Any]) -> tuple[dict[str, list[Mapping[str, Any]]], list[str]]:
+def by_task_and_proposers(summary: Mapping[str, Any]) -> tuple[dict[str, list[Mapping[str, Any]]], list[str]]:
+    """The arms by task, and the proposers, both in the order in which they first come."""
     by_task: dict[str, list[Mapping[str, Any]]] = {}
     for arm in summary["arms"]:
         by_task.setdefault(arm["task"], []).append(arm)

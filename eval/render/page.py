@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from reharness.envs.errors import LedgerError
 from reharness.eval.render import text
-from reharness.eval.render.curve import accepted_edit, panels
+from reharness.eval.render.curve import accepted_edit, by_task_and_proposers, panels
 
 Record = Mapping[str, Any]
 
@@ -42,7 +42,8 @@ def write_page(folder: Path, summary: Record) -> Path:
 
 def render_page(summary: Record) -> str:
     """The page's HTML. Equal summaries give equal text."""
-    arms = summary["arms"]
+    by_task, _ = by_task_and_proposers(summary)
+    arms = [arm for group in by_task.values() for arm in group]
     return _template().render(
         summary=summary,
         arms=arms,
@@ -98,14 +99,14 @@ def _number(arms: list[Record], key: str) -> str:
 
 def _lead(summary: Record) -> str:
     arms = summary["arms"]
-    tasks, proposers = (list(dict.fromkeys(arm[key] for arm in arms)) for key in ("task", "proposer"))
+    by_task, proposers = by_task_and_proposers(summary)
     rounds, n = len(arms[0]["rounds"]), text.count(arms[0]["rounds"][0]["proposals"], "proposal")
     if summary["mode"] == "sequential":
         how = f"{text.count(rounds, 'round')} of {n}. Each round starts from the harness retained so far"
     else:
         how = f"{n} at once. All of them start from the seed harness, and one selection is made at the end"
     whom = text.listed(proposers) if len(proposers) == 1 else f"each of {text.listed(proposers)}"
-    return f"The harness of {text.listed(tasks)} was edited by {whom}: {how}."
+    return f"The harness of {text.listed(list(by_task))} was edited by {whom}: {how}."
 
 
 @cache

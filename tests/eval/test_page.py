@@ -63,7 +63,7 @@ class Document(HTMLParser):
 
 
 def test_the_page_is_written_whole_and_twice_the_same(tmp_path: Path, summary: dict[str, Any]) -> None:
-    path = write_page(tmp_path, json.loads(json.dumps(summary, allow_nan=True)))
+    path = write_page(tmp_path, json.loads(json.dumps(summary, sort_keys=True)))
     first = path.read_bytes()
     assert path == tmp_path / "report.html" and first.decode().rstrip().endswith("</html>")
     assert write_page(tmp_path, summary).read_bytes() == first
@@ -124,6 +124,9 @@ def test_the_held_out_table_holds_the_numbers_with_n(summary: dict[str, Any], pa
         assert row[5] == f"{dev['seed']['mean']:.3f} → {dev['final']['mean']:.3f} n = {dev['final']['n']}"
     assert rows["chain_sum?format=tag", "move_search"][4].startswith("+0.625 [+") and "n = 32" in page.text
     assert rows["chain_sum?format=tag", "move_search"][6] == "2 of 3"
+    assert list(rows) == [(one["task"], one["proposer"]) for one in summary["arms"]]  # tasks stay together
+    swapped = {**summary, "arms": [summary["arms"][i] for i in (0, 2, 1, 3)]}
+    assert [(row[0], row[1]) for row in Document(render_page(swapped)).rows if len(row) == 7] == list(rows)
     assert "Lost to infrastructure failures, and in no mean: 10 held-out outcomes." in page.text
 
 
