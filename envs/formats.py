@@ -101,33 +101,34 @@ def _code_fence(reply: str) -> str | None:
 
 
 _JSON = json.JSONDecoder(parse_int=str, parse_float=str)  # a bare number is read as it was written
+_OBJECT = re.compile(r'\{\s*"')
+_ONE_STRING = re.compile(r'\[\s*("(?:[^"\\]|\\.)*")\s*\]')
+MAX_BROKEN_OBJECTS = 1000
+"""After so many openings of a JSON object that are none, a reply is given up: each may cost a deep parse."""
 
 
-def _last_json(bracket: str, pick: Callable[[object], object]) -> Callable[[str], str | None]:
-    """Reader of the last JSON value that begins with ``bracket`` and for which ``pick`` gives a string."""
-
-    def extract(reply: str) -> str | None:
-        found, at = None, reply.find(bracket)
-        while at >= 0:
-            try:
-                value, end = _JSON.raw_decode(reply, at)
-            except (ValueError, RecursionError):
-                end = at + 1
-            else:
-                picked = pick(value)
-                found = picked if isinstance(picked, str) else found
-            at = reply.find(bracket, end)
-        return _stripped(found)
-
-    return extract
+def _json_field(reply: str) -> str | None:
+    """The "answer" of the last JSON object that has one; nested objects are not looked into."""
+    found, at, broken = None, _OBJECT.search(reply), 0
+    while at and broken < MAX_BROKEN_OBJECTS:
+        try:
+            value, end = _JSON.raw_decode(reply, at.start())
+        except (ValueError, RecursionError):
+            end, broken = at.start() + 1, broken + 1
+        else:
+            found = value["answer"] if isinstance(value.get("answer"), str) else found
+        at = _OBJECT.search(reply, end)
+    return _stripped(found)
 
 
-def _answer_field(value: object) -> object:
-    return value.get("answer") if isinstance(value, dict) else None
-
-
-def _only_item(value: object) -> object:
-    return value[0] if isinstance(value, list) and len(value) == 1 else None
+def _json_list(reply: str) -> str | None:
+    """The item of the last JSON list that holds one string and nothing else."""
+    for text in reversed(_ONE_STRING.findall(reply)):
+        try:
+            return _stripped(json.loads(text))
+        except ValueError:  # a raw line break or a bad escape: not JSON
+            continue
+    return None
 
 
 FORMATS: dict[str, AnswerFormat] = {
@@ -143,7 +144,7 @@ FORMATS: dict[str, AnswerFormat] = {
         AnswerFormat(
             "json_field",
             'Reply with a JSON object that has your final answer as a string under the key "answer".',
-            _last_json("{", _answer_field),
+            _json_field,
             lambda a: json.dumps({"answer": a}, ensure_ascii=False),
         ),
         AnswerFormat(
@@ -191,7 +192,7 @@ FORMATS: dict[str, AnswerFormat] = {
         AnswerFormat(
             "json_list",
             "Reply with a JSON list that has your final answer as a string for its only item.",
-            _last_json("[", _only_item),
+            _json_list,
             lambda a: json.dumps([a], ensure_ascii=False),
         ),
     )
@@ -212,7 +213,7 @@ def format_varied(
 
     Each task's format depends on the seed, the task's own name and the set of formats, not on the other tasks, so
     that adding a task moves no other. ``fits(task, format)`` says whether the format can hold the task's answers
-    (for Reasoning Gym: `reharness.envs.reasoning_gym.format_fits`); without it every format fits every task.
+    (for Reasoning Gym: `reharness.envs.audit.format_fits`); without it every format fits every task.
     """
     names = sorted({get_format(name).name for name in formats})
     assigned = {}

@@ -87,12 +87,12 @@ class ReasoningGymTask:
                 raise UnknownNameError("parameter", key, [*facts["params"], "format", "exact"], self.name)
         self.params = dict(params)
         try:
-            self._params_json = json.dumps(params, sort_keys=True)
+            self.params_json = json.dumps(params, sort_keys=True)
         except TypeError as e:
             raise TaskError(f"{self.name}: parameters must be plain data: {e}") from None
         if params or self.family == "composite":
             try:
-                _one({"op": "check", "family": self.family, "params": self._params_json})
+                _one({"op": "check", "family": self.family, "params": self.params_json})
             except TaskError as e:
                 raise TaskError(f"{self.name}: the family refuses {params or 'its defaults'}: {e}") from None
         doc = f": {facts['doc']}" if facts["doc"] else ""
@@ -117,7 +117,7 @@ class ReasoningGymTask:
         same questions in every format. Raises TaskError when the family has too few, or when the answer format
         cannot hold one of the answers (several lines under `last_line`).
         """
-        frozen = _Frozen(self.family, self._params_json, seed)
+        frozen = FrozenItems(self.family, self.params_json, seed)
         questions: dict[str, Question] = {}
         seen = 0
         while len(questions) < n:
@@ -154,7 +154,7 @@ class ReasoningGymTask:
         """Scores of many (question, reply) in one message to the worker; a failed one is its TaskError, in place."""
         found = [self.format.extract(reply) for _, reply in pairs]
         asked = [i for i, answer in enumerate(found) if answer is not None]
-        scores = score_many(self.family, self._params_json, [(pairs[i][0].gold, found[i] or "") for i in asked])
+        scores = score_many(self.family, self.params_json, [(pairs[i][0].gold, found[i] or "") for i in asked])
         results: list[float | TaskError] = [0.0] * len(pairs)
         for i, score in zip(asked, scores, strict=True):
             results[i] = float(score > EXACT_ABOVE) if self.exact and not isinstance(score, TaskError) else score
@@ -166,7 +166,7 @@ class ReasoningGymTask:
         return None if gold is None else self.format.render(gold)
 
 
-class _Frozen:
+class FrozenItems:
     """The items of one family, parameters and seed, in order, in one file: a line per item with its own hash."""
 
     def __init__(self, family: str, params_json: str, seed: int) -> None:
@@ -199,10 +199,10 @@ class _Frozen:
             entries.append(row["entry"])
         return entries
 
-    def _make(self, start: int, stop: int) -> list[dict[str, Any]]:
-        """Items of one block."""
+    def request(self, start: int, stop: int) -> dict[str, Any]:
+        """What to ask a generating worker for items of one block."""
         block = start // BLOCK
-        request = {
+        return {
             "op": "generate",
             "family": self.family,
             "params": self.params_json,
@@ -210,7 +210,9 @@ class _Frozen:
             "start": start % BLOCK,
             "stop": start % BLOCK + stop - start,
         }
-        entries = GENERATOR.ask(request, ITEM_WALL_S)
+
+    def _make(self, start: int, stop: int) -> list[dict[str, Any]]:
+        entries = GENERATOR.ask(self.request(start, stop), ITEM_WALL_S)
         for entry in entries:
             if isinstance(entry, TaskError):
                 raise TaskError(f"rg/{self.family}: the generator failed with {self.params_json}: {entry}")

@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from reharness.envs.errors import ConfigError, ReharnessError, TaskError, UnknownNameError
-from reharness.envs.reasoning_gym import ReasoningGymTask, catalog
+from reharness.envs.formats import FORMATS
+from reharness.envs.reasoning_gym import ReasoningGymTask, catalog, family_of
 from reharness.envs.types import Question, Task
 
 GROUP = "reharness.tasks"
@@ -43,6 +44,23 @@ def get_task(name: str, **params: Any) -> Task:
         valid = [*(f"rg/{f}" for f in catalog()), *others]
         raise UnknownNameError("task", name, valid if name.startswith("rg/") else [*catalog(), *valid])
     return ReasoningGymTask(family, **params)
+
+
+def describe_task(name: str) -> str:
+    """What `reharness tasks NAME` prints: the description, the parameters with their defaults, the audit's word."""
+    others = third_party()
+    if name in others:
+        return f"{name}: registered by {others[name].value}"
+    family = family_of(name)
+    from reharness.envs.audit_rows import load_table
+
+    facts, row = catalog()[family], load_table().get(f"rg/{family}")
+    lines = [f"rg/{family} ({facts['category']})" + (f": {facts['doc']}" if facts["doc"] else "")]
+    lines += [f"  {key} = {json.dumps(value)}" for key, value in facts["params"].items()]
+    lines += [f"  format = \"plain\"   (one of {', '.join(FORMATS)})", "  exact = false   (true: 1 above .98, else 0)"]
+    if row:
+        lines.append(f"audit: {row.status}{': ' + row.why if row.why else ''}")
+    return "\n".join(lines)
 
 
 def _parameters(query: str, name: str) -> dict[str, Any]:

@@ -42,7 +42,9 @@ def trusting(entry: dict[str, Any]) -> Iterator[None]:
 
 
 def _literal(text: Any, *_scopes: Any) -> Any:
-    """Stands in for ``eval``: literals only."""
+    """Stands in for ``eval``: literals only, or the entry's own text (bitwise_arithmetic evaluates its problem)."""
+    if text in _trusted:
+        return eval(text, {"__builtins__": {}})
     if not isinstance(text, str) or len(text) > MAX_EVALUATED_CHARS:
         raise ValueError("not evaluated: too long or not text")
     return ast.literal_eval(text)

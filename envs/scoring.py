@@ -23,16 +23,25 @@ BATCH = 256
 _NON_FINITE = re.compile(r"(?<![a-z])(nan|inf|infinity)[ij]?(?![a-z])", re.IGNORECASE)
 
 
-def score_many(family: str, params_json: str, pairs: Sequence[tuple[dict[str, Any], str]]) -> list[float | TaskError]:
+def score_many(
+    family: str, params_json: str, pairs: Sequence[tuple[dict[str, Any], str]], strict: bool = False
+) -> list[float | TaskError]:
     """One result per (encoded entry, answer), in order: a score in [0, 1], or the TaskError that kept it from one.
 
-    Blocks; may be called from several threads (one batch is scored at a time).
+    With ``strict`` a scorer that raises on an answer, or is too slow on it, is an error even where it would pay its
+    own gold (the audit asks so). Blocks; may be called from several threads (one batch is scored at a time).
     """
     results: list[float | TaskError | None] = [0.0 if _surely_wrong(e, a) else None for e, a in pairs]
     open_ = [i for i, result in enumerate(results) if result is None]
     while open_:
         batch = open_[:BATCH]
-        request = {"op": "score", "family": family, "params": params_json, "items": [pairs[i] for i in batch]}
+        request = {
+            "op": "score",
+            "family": family,
+            "params": params_json,
+            "strict": strict,
+            "items": [pairs[i] for i in batch],
+        }
         items = SCORER.ask(request, SCORE_WALL_S)
         if not items:
             items = [TaskError("the scorer gave no answer")]

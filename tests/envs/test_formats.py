@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from reharness.envs.errors import ConfigError, UnknownNameError
 from reharness.envs.formats import FORMATS, format_varied, get_format
 from reharness.envs.splits import load_split
