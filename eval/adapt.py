@@ -46,7 +46,7 @@ class Round:
             "round": self.number,
             "context": self.context,
             "parent": self.parent.fingerprint,
-            "parent_score": self.parent_card.mean,
+            "parent_score": self.parent_card.mean if self.parent_card.n else None,
             "n_score": self.parent_card.n,
             "proposals": n,
             "parsed_share": sum(s >= 1 for s in stages) / n,

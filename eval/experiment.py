@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from reharness.envs.config import Config
 from reharness.envs.registry import get_task
@@ -56,6 +56,13 @@ class AdaptConfig(Config):
     """Insist on this rung of the sandbox ladder; the strongest that proves itself when not given."""
     limits: Limits = Limits()
     budgets: Budgets = Budgets()
+
+    @model_validator(mode="after")
+    def _distinct(self) -> AdaptConfig:
+        for what, names in (("tasks", self.tasks), ("proposers", [p.title for p in self.proposers])):
+            if twice := [name for name in names if list(names).count(name) > 1]:
+                raise ValueError(f"{twice[0]!r} is twice in {what}; tables could not tell them apart (set a label)")
+        return self
 
 
 @dataclass(frozen=True)

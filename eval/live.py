@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from rich.box import SIMPLE
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -72,7 +73,7 @@ class LiveTable:
         for title in ("task", "proposer", *_COLUMNS.values()):
             table.add_column(title)
         for (task, proposer), row in self._rows.items():
-            table.add_row(task, proposer, *row.values())
+            table.add_row(*map(Text, (task, proposer, *row.values())))
         return Group(table, Text(self._status(), style="dim"))
 
     def _status(self) -> str:
@@ -100,16 +101,18 @@ _COLUMNS = {
 
 def summary_table(summary: dict[str, Any]) -> Table:
     """The held-out result of every arm, with n and interval."""
-    table = Table(title="Held-out questions (mean, 95 % interval over questions of that task)")
-    for title in ("task", "proposer", "n", "seed harness", "retained harness", "gain", "edits kept"):
-        table.add_column(title)
+    table = Table(title="Held-out questions: mean [95 % interval over the questions of that task]", box=SIMPLE)
+    for title in ("task, proposer", "n", "seed harness", "retained", "gain"):
+        table.add_column(title, overflow="fold")
     for arm in summary["arms"]:
         held = arm["held_out"]
         kept = sum(r["accepted"] is not None for r in arm["rounds"])
-        table.add_row(
-            arm["task"], arm["proposer"], str(held["gain"]["n"]), _interval(held["seed"]), _interval(held["final"]),
-            _interval(held["gain"], sign=True), f"{kept} of {len(arm['rounds'])} rounds",
+        row = (
+            f"{arm['task']}\n{arm['proposer']} (an edit kept in {kept} of {len(arm['rounds'])} rounds)",
+            str(held["gain"]["n"]),
+            _interval(held["seed"]), _interval(held["final"]), _interval(held["gain"], sign=True),
         )  # fmt: skip
+        table.add_row(*map(Text, row))
     return table
 
 
@@ -117,7 +120,7 @@ def _interval(record: dict[str, Any], sign: bool = False) -> str:
     mean = Mean(**record) if record["n"] else None
     if mean is None:
         return "not measured"
-    return f"{mean.mean:{'+' if sign else ''}.3f} [{mean.low:.3f}, {mean.high:.3f}]"
+    return f"{mean.mean:{'+' if sign else ''}.2f}\n[{mean.low:.2f}, {mean.high:.2f}]"
 
 
 def _number(value: float | None) -> str:

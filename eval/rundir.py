@@ -82,4 +82,5 @@ class RunDir:
 
 def unified_diff(parent: Harness, candidate: Harness) -> str:
     a, b = parent.fingerprint[:SHORT], candidate.fingerprint[:SHORT]
-    return "".join(difflib.unified_diff(parent.source.splitlines(True), candidate.source.splitlines(True), a, b))
+    before, after = (h.source.rstrip("\n").split("\n") for h in (parent, candidate))  # never splitlines: U+2028, \f
+    return "".join(f"{line}\n" for line in difflib.unified_diff(before, after, a, b, lineterm=""))

@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import Field
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from reharness.envs.config import Config
 from reharness.envs.registry import get_task
@@ -74,9 +75,10 @@ def print_scorecard(console: Console, task: Task, questions: Sequence[Question],
     for key, outcome in list(zip(card.questions, card.outcomes, strict=True))[:show]:
         question = texts[key]
         gold = task.reveal(question) or ""
-        table.add_row(question.text[:300], _verdict(outcome), _shown(outcome)[:300], gold[:200])
+        row = (question.text[:300], _verdict(outcome), _shown(outcome)[:300], gold[:200])
+        table.add_row(*map(Text, row))  # as text: what a model wrote is no markup
     if show:
-        console.print(table, markup=False)
+        console.print(table)
 
 
 def _verdict(outcome: Outcome) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from reharness.envs.errors import ConfigError, ReharnessError
 
@@ -101,7 +102,7 @@ def tasks(pattern: Annotated[str, typer.Argument(help="Only names that hold this
 
     names = [name for name in task_names() if pattern in name]
     if pattern in names:
-        console.print(describe_task(pattern))
+        console.print(describe_task(pattern), markup=False, highlight=False)
         return
     if not names:
         raise ConfigError(f"no task name holds {pattern!r}; `reharness tasks` lists them all")
@@ -129,12 +130,13 @@ def doctor(
     """Check Python, torch, the sandbox ladder, the embedded model, an endpoint and the disk, each with its cure."""
     from reharness.recipes.doctor import diagnose
 
-    checks = asyncio.run(diagnose(endpoint, model))
+    checks = diagnose(endpoint, model)
     table = Table(box=None)
     for title in ("", "what", "found", "cure"):
         table.add_column(title, overflow="fold")
     for check in checks:
-        table.add_row({True: "ok", False: "FAIL", None: "-"}[check.ok], check.what, check.found, check.cure)
+        verdict = {True: "ok", False: "FAIL", None: "-"}[check.ok]
+        table.add_row(*map(Text, (verdict, check.what, check.found, check.cure)))
     console.print(table)
     raise typer.Exit(0 if all(check.ok is not False for check in checks) else 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import platform
@@ -24,13 +25,13 @@ class Check:
     cure: str = ""
 
 
-async def diagnose(endpoint: str = "", model: str = "") -> list[Check]:
+def diagnose(endpoint: str = "", model: str = "") -> list[Check]:
     """Every check in turn; a check that breaks is itself a finding."""
     checks = [_python(), _torch(), *_packages(), *_sandbox(), _disk()]
-    checks.append(await _engine("embedded solver (openvino-genai)", {"kind": "embedded"}))
+    checks.append(_engine("embedded solver (openvino-genai)", {"kind": "embedded"}))
     if endpoint:
         spec = {"kind": "endpoint", "url": endpoint, **({"model": model} if model else {})}
-        checks.append(await _engine(f"endpoint {endpoint}", spec))
+        checks.append(_engine(f"endpoint {endpoint}", spec))
     else:
         checks.append(Check(None, "endpoint", "none asked for", "give --endpoint URL --model NAME to probe one"))
     return checks
@@ -77,7 +78,7 @@ def _sandbox() -> list[Check]:
     checks = []
     for r in rungs:
         ok = True if r.ok else (None if usable else False)
-        found, cure = ("proven by self-test", "") if r.ok else (r.why, r.cure)
+        found, cure = ("proven by self-test", "") if r.ok else (r.why or "", r.cure or "")
         checks.append(Check(ok, f"sandbox rung {r.number} ({r.name})", found, cure))
     if not usable:
         checks.append(Check(False, "sandbox", "no rung proves itself: nothing will be run", "mend one of the above"))
@@ -95,16 +96,19 @@ def _disk() -> Check:
     return Check(good, "disk (cache folder)", f"{folder}: {free >> 30} GiB free", cure)
 
 
-async def _engine(what: str, spec: dict[str, str]) -> Check:
+def _engine(what: str, spec: dict[str, str]) -> Check:
     from reharness.solver.models.factory import make_engine
 
-    try:
+    async def probe() -> str:
         engine = make_engine(spec)
         try:
             await engine.probe()
-            return Check(True, what, f"answers; weights {engine.identity.weights[:20]}")
+            return f"answers; weights {engine.identity.weights[:20]}"
         finally:
             await engine.aclose()
+
+    try:
+        return Check(True, what, asyncio.run(probe()))
     except ReharnessError as error:
         text, _, cure = str(error).partition("; ")
         return Check(False, what, text, cure)

@@ -13,7 +13,6 @@ from reharness.solver.harness import CONTRACT_VERSION, Harness
 from reharness.solver.ledger import Ledger
 from reharness.solver.models.base import Engine
 from reharness.solver.outcomes import (
-    INFRA_KINDS,
     Answered,
     Failed,
     Infra,
@@ -92,9 +91,8 @@ class Solver:
         return await asyncio.shield(self._running[key])
 
     async def _pay(self, key: str, harness: Harness, task: Task, question: Question) -> Outcome:
-        for attempt in range(self.infra_retries + 1):
-            if attempt:
-                await asyncio.sleep(0.2 * 2**attempt)
+        attempt = 0
+        while True:
             async with self._slots:
                 outcome = await self._run(key, harness, task, question)
             if not isinstance(outcome, Infra):
@@ -102,8 +100,10 @@ class Solver:
                 self.ledger.put("outcome", key, to_record(outcome))
                 return outcome
             self.ledger.put("infra", f"{key}#{self.ledger.count('infra')}", to_record(outcome))
-            if outcome.kind == "scorer_error":
-                break  # the same answer would raise again
+            attempt += 1
+            if attempt > self.infra_retries or outcome.kind == "scorer_error":  # the same answer would raise again
+                break
+            await asyncio.sleep(0.2 * 2**attempt)
         self.infra += 1
         if self.measured + self.infra >= 20 and self.infra > self.infra_limit * (self.measured + self.infra):
             raise InfraLimitError(
@@ -122,8 +122,7 @@ class Solver:
         if isinstance(end, RunFailed):
             return Failed(end.kind, end.detail, trace, usage, rung)
         if not isinstance(end, Returned):
-            kind = end.kind if end.kind in INFRA_KINDS else "sandbox_error"
-            return Infra(kind, end.detail)  # type: ignore[arg-type]
+            return Infra(end.kind, end.detail)
         try:
             score = await asyncio.to_thread(task.score, question, end.answer)
             return Answered(end.answer, score, trace, usage, rung)
