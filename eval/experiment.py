@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from reharness.eval.rundir import RunDir, unified_diff
 from reharness.eval.stats import bounded_mean
 from reharness.proposer.factory import ProposerConfig, check_proposer, make_proposer
 from reharness.proposer.policy import Proposer
+from reharness.proposer.report import CountTokens
 from reharness.proposer.select import RULES
 from reharness.solver.evaluate import Solver, gather_all
 from reharness.solver.harness import Harness, seed_harness
@@ -75,6 +77,8 @@ class Arm:
     seed: Harness
     proposer: Proposer
     title: str
+    count_tokens: CountTokens
+    """Of the proposer's model, where it is one."""
 
 
 class Watch(Protocol):
@@ -107,6 +111,8 @@ async def run_adapt(config: AdaptConfig, path: Path, watch: Watch | None = None)
     async with AsyncExitStack() as stack:
         run = RunDir(path, config)
         stack.callback(run.close)
+        inputs = {"tasks": [t.scorer_version for t in tasks], "harnesses": [h.fingerprint for h in seeds]}
+        run.ledger.bind("inputs", json.dumps(inputs))
         engines = await _engines(config, stack)
         sandbox = await Sandbox.start(rung=config.rung)
         stack.push_async_callback(sandbox.aclose)
@@ -118,7 +124,7 @@ async def run_adapt(config: AdaptConfig, path: Path, watch: Watch | None = None)
             own = engines.get(p.engine.digest()) if p.name == "model" else None
             proposer = make_proposer(p, RecordedEngine(own, run.ledger) if own else None)
             arms += [
-                Arm(label, t, s, h, proposer, p.title)
+                Arm(label, t, s, h, proposer, p.title, (own or engine).count_tokens)
                 for label, t, s, h in zip(config.tasks, tasks, sets, seeds, strict=True)
             ]
         if watch:
@@ -162,7 +168,7 @@ async def _run_arm(arm: Arm, config: AdaptConfig, solver: Solver, run: RunDir, w
     adaptation = Adaptation(config.rounds, config.proposals, RULES[config.rule](), config.repeats, config.window)
     adapt = adaptation.sequential if config.mode == "sequential" else adaptation.independent
     start = time.monotonic()
-    chain = await adapt(arm.task, arm.sets, arm.seed, arm.proposer, solver, solver.engine.count_tokens, observe)
+    chain = await adapt(arm.task, arm.sets, arm.seed, arm.proposer, solver, arm.count_tokens, observe)
     held = await held_out(chain, arm.task, arm.sets, solver, config.repeats)
     if watch:
         watch.done(arm.title, arm.label, held)

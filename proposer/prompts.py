@@ -5,6 +5,7 @@ Kept short enough for a 135M model with an 8k window; says enough for a 4B one.
 
 from __future__ import annotations
 
+from reharness.envs.errors import ConfigError
 from reharness.proposer.report import CountTokens, Report
 
 SEARCH_REPLACE = """\
@@ -25,12 +26,14 @@ def messages(task: str, source: str, report: Report, window: int, count_tokens: 
     """The proposer's messages in at most ``window`` tokens (chat template aside). The report gives way to the
     harness: it gets what the instructions and the source leave, and at least a tenth of the window.
 
-    Raises ``ValueError`` when instructions and source alone do not leave that much.
+    Raises ``ConfigError`` when instructions and source alone do not leave that much.
     """
     frame = f"Task: {task}\n\nHarness:\n```python\n{source}```\n\nReport:\n"
     left = window - count_tokens(SEARCH_REPLACE) - count_tokens(frame)
     if left < window // 10:
-        raise ValueError(f"the harness is too long for a context of {window} tokens: {left} are left for the report")
+        raise ConfigError(
+            f"the harness is too long for a context of {window} tokens: {left} are left for the report; raise `window`"
+        )
     return [
         {"role": "system", "content": SEARCH_REPLACE},
         {"role": "user", "content": frame + report.render(left, count_tokens)},

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from reharness.envs.errors import ConfigError
 from reharness.envs.types import content_hash
 from reharness.proposer.edits import EditResult, apply_edit, check_harness
 from reharness.proposer.policy import Context, Proposal, Proposer
@@ -91,15 +92,18 @@ async def revise(contexts: Sequence[Context], proposer: Proposer, n: int, solver
 
 
 async def propose(contexts: Sequence[Context], proposer: Proposer, n: int, solver: Solver) -> list[list[Proposal]]:
-    """The proposals, written to the ledger before they are used. Raises ``ValueError`` when the proposer does not
+    """The proposals, written to the ledger before they are used. Raises ``ConfigError`` when the proposer does not
     give exactly ``n`` per context."""
     known = {c.key: _recorded(c, proposer, n, solver) for c in contexts}
     missing = [c for c in contexts if known[c.key] is None]
     fresh = await proposer.propose(missing, n) if missing else []
+    if len(fresh) != len(missing):
+        got = f"{len(fresh)} of {len(missing)} contexts"
+        raise ConfigError(f"proposer {proposer.name!r} answered {got}; mend its propose()")
     for context, proposals in zip(missing, fresh, strict=True):
         if len(proposals) != n or any(p.context != context.key for p in proposals):
             got = f"{len(proposals)} proposals for {n} asked, or of another context"
-            raise ValueError(f"proposer {proposer.name!r} gave {got}")
+            raise ConfigError(f"proposer {proposer.name!r} gave {got}; mend its propose()")
         for p in proposals:
             solver.ledger.put("proposal", _key(context, proposer, n, p.index), asdict(p))
         known[context.key] = proposals

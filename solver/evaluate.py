@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from reharness.envs.errors import InfraLimitError
 from reharness.envs.types import Question, Task, content_hash
 from reharness.solver.harness import CONTRACT_VERSION, Harness
+from reharness.solver.inflight import InFlight
 from reharness.solver.ledger import Ledger
 from reharness.solver.models.base import Engine
 from reharness.solver.outcomes import (
@@ -63,7 +64,7 @@ class Solver:
     def __post_init__(self) -> None:
         self.recorded = RecordedEngine(self.engine, self.ledger)
         self._slots = asyncio.Semaphore(self.concurrency)
-        self._running: dict[str, asyncio.Task[Outcome]] = {}
+        self._running = InFlight[Outcome]()
         self.measured = self.infra = 0
 
     def runtime_fingerprint(self, harness: Harness) -> str:
@@ -83,12 +84,7 @@ class Solver:
         key = self.outcome_key(harness, task, question, repeat)
         if (record := self.ledger.get("outcome", key)) is not None:
             return from_record(record)
-        if key not in self._running:
-            run = asyncio.create_task(self._pay(key, harness, task, question))
-            self._running[key] = run
-            run.add_done_callback(lambda _: self._running.pop(key, None))
-        # Shielded: what is paid for is finished and written down, whoever stops waiting for it.
-        return await asyncio.shield(self._running[key])
+        return await self._running(key, lambda: self._pay(key, harness, task, question))
 
     async def _pay(self, key: str, harness: Harness, task: Task, question: Question) -> Outcome:
         attempt = 0
@@ -135,10 +131,7 @@ class Solver:
 
     async def stop(self) -> None:
         """Stops what still runs, before engine, sandbox and ledger are closed by whoever opened them."""
-        running = list(self._running.values())
-        for run in running:
-            run.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await self._running.stop()
         await self.recorded.stop()
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from reharness.envs.types import content_hash
+from reharness.solver.inflight import InFlight
 from reharness.solver.ledger import Ledger
 from reharness.solver.models.base import Completion, Engine, EngineIdentity, Message, Sampling
 
@@ -21,7 +21,7 @@ class RecordedEngine:
     def __init__(self, engine: Engine, ledger: Ledger) -> None:
         self.engine, self.ledger = engine, ledger
         self.paid_calls = self.paid_prompt_tokens = self.paid_completion_tokens = 0
-        self._pending: dict[str, asyncio.Task[Completion]] = {}
+        self._pending = InFlight[Completion]()
 
     @property
     def identity(self) -> EngineIdentity:
@@ -44,26 +44,11 @@ class RecordedEngine:
         key = self.key(messages, sampling)
         if (record := self.ledger.get("call", key)) is not None:
             return Completion(**record)
-        task = self._pending.get(key)
-        if task is None:
-            task = asyncio.create_task(self._pay(key, messages, sampling))
-            self._pending[key] = task
-            task.add_done_callback(lambda done: self._settle(key, done))
-        # Shielded: one caller that is stopped (a harness past its deadline) must not take the answer from the others,
-        # and what is being paid for is written down in any case.
-        return await asyncio.shield(task)
+        return await self._pending(key, lambda: self._pay(key, messages, sampling))
 
     async def stop(self) -> None:
         """Stops the calls under way (their answers are lost, nothing else is)."""
-        pending = list(self._pending.values())
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
-
-    def _settle(self, key: str, done: asyncio.Task[Completion]) -> None:
-        self._pending.pop(key, None)
-        if not done.cancelled():
-            done.exception()  # marks it as seen: every caller may have gone away
+        await self._pending.stop()
 
     async def _pay(self, key: str, messages: Sequence[Message], sampling: Sampling) -> Completion:
         completion = await self.engine.generate(messages, sampling)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reharness.envs.errors import ConfigError
 from reharness.envs.types import Question
 from reharness.proposer.prompts import SEARCH_REPLACE, messages
 from reharness.proposer.report import EditRecord, build_report
@@ -92,5 +93,5 @@ def test_messages_keep_to_the_window_and_hold_harness_and_grammar() -> None:
     system, user = messages("echo", source, report, 700, words)
     assert words(system["content"]) + words(user["content"]) <= 700 + 2
     assert source in user["content"] and "<<<<<<< SEARCH" in system["content"] == SEARCH_REPLACE
-    with pytest.raises(ValueError, match="too long for a context of 700"):
+    with pytest.raises(ConfigError, match="too long for a context of 700"):
         messages("echo", source * 60, report, 700, words)
