@@ -46,8 +46,10 @@ async def run_in(
         zygote.kill(job)
         session.close()
     guard = asyncio.get_running_loop().call_later(_KILL_S, zygote.give_up, "a child could not be killed")
-    left = await job.exited
-    guard.cancel()
+    try:
+        left = await asyncio.shield(job.exited)  # the zygote sets it, also when this run was cancelled
+    finally:
+        guard.cancel()
     if end is None:
         end = _verdict(left, session.ready, ended_itself, limits)
     return RunResult(end, left.cpu_s, session.wall_s, rung)
