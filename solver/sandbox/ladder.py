@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import platform
 import sys
 import tempfile
@@ -29,10 +28,10 @@ _LANDLOCK_CURE = (
     "boot a kernel 5.13+ with Landlock (`lsm=landlock,...`); in a container, let its seccomp profile pass landlock_*"
 )
 
-# Each canary is the body of a function that gets SECRET, the path of a file of the host; it must raise.
+# Each canary is an attack that works on an open machine (SECRET is the path of a file of the host) and must be refused.
 _CANARIES = {
     "read a file of the host": "open(SECRET).read()",
-    "list the root directory's homes": "os.listdir('/root' if os.path.exists('/root') else '/home')",
+    "list the machine's directories": "os.listdir('/usr')",
     "write a file": "open('/tmp/reharness-canary', 'w')",
     "open a socket": "socket.socket()",
     "start a process": "os.fork() or os._exit(0)",
@@ -40,21 +39,21 @@ _CANARIES = {
     "signal another process": "os.kill(os.getppid(), 0)",
     "map executable memory": "mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)",
     "raise its own limits": "resource.setrlimit(resource.RLIMIT_AS, (-1, -1))",
-    "attach to another process": "ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == 0 or 1 / 0",
+    "attach to another process": "if ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0): raise PermissionError",
 }
 _CANARY_HARNESS = """
-import ctypes, json, os, resource, socket
+import ctypes, json, mmap, os, resource, socket
 def run(question, tools):
-    SECRET, names = json.loads(question), []
-    if tools.llm("ping") != "pong" or "python3" not in os.__file__:
+    broken = []
+    if tools.llm("ping") != "pong":
         return "tools do not work"
-    for name, code in ATTACKS.items():
+    for name, attack in ATTACKS.items():
         try:
-            exec(code, {"SECRET": SECRET, **globals()})
-            names.append(name)
-        except Exception:
+            exec(attack, globals() | {"SECRET": question})
+            broken.append(name)
+        except (OSError, ValueError):  # ValueError: setrlimit's word for a refusal
             pass
-    return json.dumps(names)
+    return json.dumps(broken)
 """
 _verdicts: dict[int, RungReport] = {}
 
@@ -142,7 +141,7 @@ async def _attack(zygote: Zygote, number: int) -> str | None:
             "kind": "harness",
             "file": "harness.py",
             "source": f"ATTACKS = {_CANARIES!r}\n{_CANARY_HARNESS}",
-            "question": json.dumps(str(secret)),
+            "question": str(secret),
         }
         limits = Limits(cpu_s=5, wall_s=30, wait_s=30)
         result = await run_in(zygote, number, start, pong, limits, frozenset({"llm"}))

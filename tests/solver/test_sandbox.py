@@ -1,0 +1,428 @@
+"""The sandbox keeps its promises to honest harnesses: tools, limits, typed ends, many runs at once, nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reharness.envs.errors import SandboxUnavailable
+from reharness.solver.sandbox import (
+    BudgetExceeded,
+    Limits,
+    PythonResult,
+    Returned,
+    RunFailed,
+    RunInfra,
+    RunResult,
+    Sandbox,
+    ToolError,
+    cage,
+)
+
+QUICK = Limits(cpu_s=2, wall_s=10)
+
+
+async def echo(method: str, params: dict[str, Any]) -> Any:
+    return params["messages"][-1]["content"] if method == "llm" else None
+
+
+def with_sandbox(work: Callable[[Sandbox], Awaitable[Any]], **options: Any) -> Any:
+    async def main() -> Any:
+        try:
+            sandbox = await Sandbox.start(**options)
+        except SandboxUnavailable as error:
+            pytest.skip(str(error))
+        try:
+            return await work(sandbox)
+        finally:
+            await sandbox.aclose()
+
+    return asyncio.run(main())
+
+
+def run(body: str, handler: Any = echo, limits: Limits = QUICK, question: str = "q", **options: Any) -> RunResult:
+    """One run of a harness whose `run` has this body."""
+    source = "def run(question, tools):\n" + "\n".join("    " + line for line in body.strip().splitlines())
+    result: RunResult = with_sandbox(lambda sandbox: sandbox.run(source, question, handler, limits, **options))
+    return result
+
+
+def kind_of(result: RunResult) -> str:
+    return "returned" if isinstance(result.end, Returned) else result.end.kind
+
+
+def test_a_harness_gets_its_question_and_its_tools() -> None:
+    heard: list[tuple[str, dict[str, Any]]] = []
+
+    async def handler(method: str, params: dict[str, Any]) -> Any:
+        heard.append((method, params))
+        return {"llm": "four", "python": {"stdout": "4\n", "error": None}, "note": None}[method]
+
+    result = run(
+        """
+tools.note("thinking é")
+first = tools.llm(question, max_tokens=9)
+second = tools.llm([{"role": "system", "content": "s"}, {"role": "user", "content": "u"}], 7, temperature=0.5)
+done = tools.python("print(2 + 2)", timeout=3)
+return f"{first} {second} {done.stdout.strip()} {done.error}"
+""",
+        handler,
+        question="2 + 2 = ?",
+    )
+    assert result.end == Returned("four four 4 None")
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+    asked = [{"role": "user", "content": "2 + 2 = ?"}]
+    assert heard == [
+        ("note", {"text": "thinking é"}),
+        ("llm", {"messages": asked, "max_tokens": 9, "temperature": 0.0}),
+        ("llm", {"messages": messages, "max_tokens": 7, "temperature": 0.5}),
+        ("python", {"code": "print(2 + 2)", "timeout": 3.0}),
+    ]
+    assert 0 < result.cpu_s < 2 and 0 < result.wall_s < 10 and result.rung in (1, 2, 3)
+
+
+def test_threads_may_call_tools_at_once() -> None:
+    most = now = 0
+
+    async def handler(method: str, params: dict[str, Any]) -> str:
+        nonlocal most, now
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.05)
+        now -= 1
+        return "reply to " + params["messages"][0]["content"]
+
+    result = run(
+        """
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(32) as pool:
+    replies = list(pool.map(lambda n: tools.llm(str(n)), range(64)))
+return str(replies == [f"reply to {n}" for n in range(64)])
+""",
+        handler,
+    )
+    assert result.end == Returned("True")
+    assert most >= 16
+
+
+def test_asyncio_and_late_imports_work_in_a_harness() -> None:
+    result = run(
+        """
+import asyncio, csv, difflib, hashlib, statistics
+async def ask(n):
+    return await asyncio.to_thread(tools.llm, str(n))
+async def main():
+    return await asyncio.gather(*(ask(n) for n in range(5)))
+replies = asyncio.run(main())
+import plistlib, zipfile  # not among the modules loaded beforehand
+return "".join(replies) + str(statistics.median([3, 1, 2])) + plistlib.__name__
+"""
+    )
+    assert result.end == Returned("012342plistlib")
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "says"),
+    [
+        ("return 4", "protocol", "int"),
+        ("return None", "protocol", "NoneType"),
+        ("class S(str): pass\nreturn S('x')", "protocol", "S, not str"),
+        ("return chr(0xD800)", "protocol", "surrogate"),
+        ("return {}['key']", "harness_error", "harness.py:2 in run: return {}['key']\nKeyError: 'key'"),
+        ("return tools.search('x')", "harness_error", "no tool 'search' here; the tools are llm, note, python"),
+        ("import sys\nsys.exit(0)", "harness_error", "SystemExit"),
+        ("return tools.llm(question, temperature=True)", "harness_error", "ValueError: temperature must be a number"),
+        ("return tools.llm(question, max_tokens=0)", "harness_error", "max_tokens must be an int from 1"),
+        ("return tools.llm(question, temperature=float('nan'))", "harness_error", "ValueError"),
+        ("return tools.llm([{'role': 'robot', 'content': 'x'}])", "harness_error", "role is system, user or assistant"),
+        ("return tools.llm()", "harness_error", "TypeError: llm needs messages_or_prompt"),
+        ("return tools.llm('a', 1, 0.0, 'extra')", "harness_error", "TypeError: llm takes"),
+        ("raise PermissionError('its own')", "denied", "its own"),
+        ("return 'x' * 70_000", "output_limit", "65536"),
+        ("import numpy", "harness_error", "No module named 'numpy'"),
+        ("import reasoning_gym", "harness_error", "No module named 'reasoning_gym'"),
+        ("import reharness.envs", "harness_error", "No module named 'reharness'"),
+    ],
+)
+def test_ends_are_typed_and_say_why(body: str, kind: str, says: str) -> None:
+    result = run(body)
+    assert kind_of(result) == kind
+    assert isinstance(result.end, RunFailed)
+    assert says in result.end.detail
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("def run(question, tools)\n    return ''", "harness.py:1 in the source: def run(question, tools)\nSyntaxError"),
+        ("x = 1", "defines no function `run`"),
+        ("1 / 0\ndef run(question, tools): return ''", "harness.py:1 in <module>: 1 / 0\nZeroDivisionError"),
+    ],
+)
+def test_a_source_that_cannot_be_loaded(source: str, says: str) -> None:
+    result = with_sandbox(lambda sandbox: sandbox.run(source, "q", echo, QUICK))
+    assert isinstance(result.end, RunFailed) and result.end.kind == "harness_error"
+    assert says in result.end.detail
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"not json",
+        b"[1]",
+        b"[" * 100_000,
+        b'{"id": ' + b"9" * 100_000 + b"}",
+        b'{"call": "llm", "id": true, "params": {}}',
+        b'{"call": "note", "params": {"text": NaN}}',
+        b'{"call": "note", "params": {"text": 1e999}}',
+        b'{"call": "note", "params": {"text": "\\ud800"}}',
+        b'{"call": "note", "params": {"text": "a", "text": "b"}}',
+        b'{"call": "__class__", "params": {}}',
+        b'{"call": "llm", "id": 1, "params": {"prompt": "x"}}',
+        b'{"end": "returned", "text": 4}',
+        b'{"end": "answered", "text": "4"}',
+        b'{"end": "returned", "text": "4", "score": 1}',
+        b"\xff\xfe",
+    ],
+    ids=lambda line: line[:40].decode("latin-1"),
+)
+def test_what_no_stub_would_send_is_a_protocol_failure(line: bytes) -> None:
+    result = run(f"import os, time\nos.write(3, {line!r} + b'\\n')\ntime.sleep(9)")
+    assert kind_of(result) == "protocol"
+
+
+def test_the_first_end_counts() -> None:
+    lines = b'{"end": "returned", "text": "first"}\n{"end": "returned", "text": "second"}\n'
+    assert run(f"import os\nos.write(3, {lines!r})\nreturn 'third'").end == Returned("first")
+
+
+def test_budgets() -> None:
+    assert kind_of(run("for _ in range(9): tools.llm('x')\nreturn ''", limits=Limits(calls=8))) == "budget"
+    assert kind_of(run("for _ in range(8): tools.llm('x')\nreturn ''", limits=Limits(calls=8))) == "returned"
+    flood = "for _ in range(99): tools.note('x' * 100)\nreturn ''"
+    assert kind_of(run(flood, limits=Limits(output_bytes=5_000))) == "output_limit"
+    assert kind_of(run(flood, limits=Limits(calls=8))) == "returned"
+
+    async def spent(method: str, params: dict[str, Any]) -> str:
+        raise BudgetExceeded("no tokens left")
+
+    assert run("try:\n    tools.llm('x')\nexcept BaseException:\n    return 'went on'", spent).end == RunFailed(
+        "budget", "no tokens left"
+    )
+
+
+def test_a_tool_error_is_the_harness_s_to_catch() -> None:
+    async def picky(method: str, params: dict[str, Any]) -> str:
+        raise ToolError("the prompt is too long")
+
+    assert run("try:\n    tools.llm('x')\nexcept ValueError as e:\n    return str(e)", picky).end == Returned(
+        "the prompt is too long"
+    )
+
+
+def test_a_host_call_that_breaks_is_infra_and_never_a_score() -> None:
+    class ScorerDied(Exception):
+        infra_kind = "scorer_error"
+
+    async def down(method: str, params: dict[str, Any]) -> str:
+        raise ConnectionError("engine down") if params["messages"][0]["content"] == "x" else ScorerDied("died")
+
+    catch = "try:\n    tools.llm({!r})\nexcept BaseException:\n    return 'went on'"
+    assert run(catch.format("x"), down).end == RunInfra("engine_error", "ConnectionError: engine down")
+    assert run(catch.format("y"), down).end == RunInfra("scorer_error", "ScorerDied: died")
+
+    async def odd(method: str, params: dict[str, Any]) -> Any:
+        return float("nan")
+
+    assert kind_of(run("return str(tools.llm('x'))", odd)) == "engine_error"
+
+
+def test_waiting_on_the_host_is_not_the_harness_s_time() -> None:
+    async def slow(method: str, params: dict[str, Any]) -> str:
+        await asyncio.sleep(0.8)
+        return "late"
+
+    patient = run("return tools.llm('x')", slow, Limits(wall_s=0.5))
+    assert patient.end == Returned("late")
+    assert patient.wall_s < 0.5
+    assert kind_of(run("return tools.llm('x')", slow, Limits(wait_s=0.2))) == "timeout_wait"
+    late = run("import time\ntools.llm('x')\ntime.sleep(9)", slow, Limits(wall_s=0.4))
+    assert kind_of(late) == "timeout_wall"
+    assert 0.3 < late.wall_s < 2
+
+
+def test_limits_that_a_harness_may_notice_are_survivable() -> None:
+    caught = "try:\n    bytearray(1 << 33)\nexcept MemoryError:\n    return 'caught'"
+    assert run(caught).end == Returned("caught")
+    assert kind_of(run("import signal, time\nsignal.alarm(1)\ntime.sleep(9)")) == "died"
+
+
+def test_runs_are_deterministic_and_leave_no_state() -> None:
+    body = """
+import builtins, random
+seen = getattr(builtins, "left_behind", "clean")
+builtins.left_behind = "dirty"
+return f"{seen} {random.random()} {list({'a', 'b', 'c', 'd', 'e', question})}"
+"""
+    first, again, other = run(body), run(body), run(body, question="r")
+    assert isinstance(first.end, Returned) and first.end.answer.startswith("clean 0.")
+    assert first.end == again.end != other.end
+
+
+def test_many_runs_at_once_do_not_hear_each_other() -> None:
+    async def slowly(method: str, params: dict[str, Any]) -> str:
+        await asyncio.sleep(0.01)
+        return "re " + params["messages"][0]["content"] if method == "llm" else ""
+
+    source = "def run(question, tools):\n    return ' '.join(tools.llm(f'{question}.{i}') for i in range(4))"
+
+    async def crowd(sandbox: Sandbox) -> list[RunResult]:
+        hostile = sandbox.run("def run(q, t):\n    while True: t.note('x' * 999)", "h", slowly, QUICK)
+        honest = (sandbox.run(source, f"q{n}", slowly, Limits(wall_s=60)) for n in range(64))
+        return list(await asyncio.gather(hostile, *honest))
+
+    for workers in (1, 2):
+        loud, *results = with_sandbox(crowd, workers=workers)
+        assert kind_of(loud) == "output_limit"
+        assert [r.end for r in results] == [Returned(" ".join(f"re q{n}.{i}" for i in range(4))) for n in range(64)]
+
+
+def test_python_runs_code_and_keeps_what_it_printed() -> None:
+    async def work(sandbox: Sandbox) -> list[PythonResult]:
+        quick = Limits(cpu_s=1, wall_s=0.5, answer_bytes=1000)
+        codes = [
+            "print(6 * 7)",
+            "print('before')\n1 / 0",
+            "print('before')\nimport time\ntime.sleep(9)",
+            "import sys\nsys.exit()",
+            "print('x' * 5000)",
+            "print('x', end='')",
+            "while True: pass",
+            "import os\nos.fork()",
+        ]
+        return [await sandbox.python(code, Limits(cpu_s=1) if "while" in code else quick) for code in codes]
+
+    results = with_sandbox(work)
+    assert results[0] == PythonResult("42\n")
+    assert results[1] == PythonResult(
+        "before\n", "code.py:2 in <module>: 1 / 0\nZeroDivisionError: division by zero", "harness_error"
+    )
+    assert (results[2].stdout, results[2].kind) == ("before\n", "timeout_wall")
+    assert results[3] == PythonResult("")
+    assert results[4] == PythonResult("x" * 1000)
+    assert results[5] == PythonResult("x")
+    assert results[6].kind == "timeout_cpu"
+    assert results[7].kind == "denied"
+
+
+def _descendants(pid: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid:
+            child = int(path.parent.name)
+            found += [child, *_descendants(child)]
+    return found
+
+
+def test_nothing_remains_after_aclose_and_after_a_cancelled_run() -> None:
+    before = set(_descendants(os.getpid()))
+
+    async def work(sandbox: Sandbox) -> None:
+        endless = "def run(q, t):\n    while True: t.llm('x')"
+        runs = [asyncio.create_task(sandbox.run(endless, "q", echo, Limits(calls=10**6))) for _ in range(8)]
+        await asyncio.sleep(0.3)
+        assert len(set(_descendants(os.getpid())) - before) >= 9
+        for task in runs[:4]:
+            task.cancel()
+        await asyncio.gather(*runs[:4], return_exceptions=True)
+        assert all(task.cancelled() for task in runs[:4])
+        await sandbox.aclose()
+        assert [kind_of(result) for result in await asyncio.gather(*runs[4:])] == ["sandbox_error"] * 4
+
+    with_sandbox(work)
+    deadline = time.monotonic() + 5
+    while (left := set(_descendants(os.getpid())) - before) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not left
+
+
+def test_a_zygote_that_dies_is_replaced_and_its_runs_are_infra() -> None:
+    async def work(sandbox: Sandbox) -> None:
+        hanging = asyncio.create_task(sandbox.run("def run(q, t):\n    return t.llm(q)", "q", never, QUICK))
+        await called.wait()
+        zygote = await sandbox._slots[0].zygote()
+        assert zygote._handle is not None
+        signal.pidfd_send_signal(zygote._handle, signal.SIGKILL)
+        assert kind_of(await hanging) == "sandbox_error"
+        assert (await sandbox.run("def run(q, t):\n    return t.llm(q)", "again", echo, QUICK)).end == Returned("again")
+
+    called = asyncio.Event()
+
+    async def never(method: str, params: dict[str, Any]) -> None:
+        called.set()
+        await asyncio.sleep(60)
+
+    with_sandbox(work)
+
+
+HOST = """
+import asyncio, sys, threading
+from reharness.solver.sandbox import Limits, Sandbox
+async def hold(method, params):
+    print("in flight", flush=True)
+    await asyncio.sleep(60)
+async def main():
+    sandbox = await Sandbox.start()
+    await sandbox.run("def run(q, t):\\n    return t.llm(q)", "q", hold, Limits())
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_when_the_host_is_killed_nothing_remains(number: signal.Signals) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOST], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as host:
+        assert host.stdout is not None
+        if not host.stdout.readline():
+            pytest.skip("no sandbox here")
+        family = _descendants(host.pid)
+        assert len(family) >= 2
+        host.send_signal(number)
+        host.wait(20)
+    deadline = time.monotonic() + 5
+    while (left := [pid for pid in family if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not left
+
+
+def test_a_zygote_outlives_the_thread_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parent-death signal is per thread: a zygote that relied on it would be gone by its first run."""
+    popen = subprocess.Popen
+
+    def popen_in_a_short_thread(*args: Any, **options: Any) -> Any:
+        started: list[Any] = []
+        thread = threading.Thread(target=lambda: started.append(popen(*args, **options)))
+        thread.start()
+        thread.join()
+        return started[0]
+
+    monkeypatch.setattr(cage.subprocess, "Popen", popen_in_a_short_thread)
+
+    async def work(sandbox: Sandbox) -> RunResult:
+        await asyncio.sleep(0.2)
+        return await sandbox.run("def run(q, t):\n    return t.llm(q)", "q", echo, QUICK)
+
+    assert with_sandbox(work).end == Returned("q")
