@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from reharness.envs import audit_rows
 from reharness.envs.audit import AuditRow, audit, audit_table, audit_task
 from reharness.envs.audit_panel import echoes, shotguns

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+
 from reharness.envs.errors import TaskError, UnknownNameError
 from reharness.envs.formats import FORMATS
 from reharness.envs.reasoning_gym import FrozenItems, ReasoningGymTask, catalog

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import pytest
+
 from reharness.envs import registry
 from reharness.envs.errors import ConfigError, TaskError, UnknownNameError
 from reharness.envs.reasoning_gym import ReasoningGymTask

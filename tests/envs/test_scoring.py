@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
+
 from reharness.envs import scoring
 from reharness.envs.errors import TaskError
 from reharness.envs.reasoning_gym import ReasoningGymTask, catalog
@@ -173,6 +176,25 @@ def test_the_worker_has_no_secret_of_the_host_and_ends_with_it(monkeypatch: pyte
     process.stdin.close()  # what the host's end looks like from there
     assert process.wait(timeout=10) == 0
     worker.close()
+
+
+def test_a_killed_host_leaves_no_worker_behind() -> None:
+    code = (
+        "import time\nfrom reharness.envs.rg_host import SCORER\n"
+        "SCORER.ask({'op': 'check', 'family': 'gcd', 'params': '{}'}, 60.0)\n"
+        "print(SCORER._process.pid, flush=True)\ntime.sleep(60)"
+    )
+    host = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert host.stdout is not None
+    worker = Path("/proc", host.stdout.readline().strip())
+    assert worker.exists()
+    host.kill()
+    host.wait()
+    deadline = time.monotonic() + 10
+    while worker.exists() and "\nState:\tZ" not in (worker / "status").read_text() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    host.stdout.close()
+    assert time.monotonic() < deadline
 
 
 def test_entries_keep_their_types() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from reharness.envs.audit_rows import format_fits, load_table, require_trainable, trainable_families
 from reharness.envs.errors import ConfigError, TaskError, UnknownNameError
 from reharness.envs.formats import format_varied
@@ -41,7 +42,7 @@ def test_a_bad_split_is_named() -> None:
         parse_split(TOML.format(unseen="a", form="tag"))
     with pytest.raises(UnknownNameError, match="did you mean 'boxed'"):
         parse_split(TOML.format(unseen="d", form="boxd"))
-    with pytest.raises(UnknownNameError, match="unknown family 'd' in rg_split.toml"):
+    with pytest.raises(UnknownNameError, match=r"unknown family 'd' in rg_split\.toml"):
         parse_split(TOML.format(unseen="d", form="tag"), families=["a", "b", "c"])
 
 
