@@ -99,6 +99,7 @@ class OpenVinoBackend:
         config.max_new_tokens = payload["max_tokens"]
         config.stop_token_ids = self.eos
         config.stop_strings = set(payload["stop"])
+        config.include_stop_str_in_output = True  # the host cuts; here a cut would take the whole token
         if payload["temperature"] > 0:
             config.do_sample = True
             config.temperature, config.top_p = payload["temperature"], payload["top_p"]
