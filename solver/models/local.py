@@ -63,7 +63,7 @@ class LocalEngine(ABC):
     def _check(self, weights: str) -> None:
         if weights != self.identity.weights:
             raise EngineError(
-                f"{self.backend}: the worker loaded weights {weights[:16]}, not {self.identity.weights[:16]}: the model"
+                f"{self._worker.name}: loaded the weights {weights[:16]}, not {self.identity.weights[:16]}: the model"
                 " changed on disk while it was in use; start again"
             )
 

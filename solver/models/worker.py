@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -57,6 +58,7 @@ class Worker:
 
     def __init__(self, backend: str, options: dict[str, Any], *, threads: int, call_s: float = 900.0) -> None:
         self.backend, self.options, self.threads, self.call_s = backend, options, threads, call_s
+        self.name = f"{backend.partition(':')[0].rpartition('.')[2]} engine"
         self._lock = threading.Lock()
         self._process: _Process | None = None
         self._deaths = 0
@@ -75,12 +77,12 @@ class Worker:
             answer = await asyncio.wait_for(future, self.call_s)
         except TimeoutError:
             process.send({"cancel": request})
-            raise EngineError(f"{self.backend}: no answer within {self.call_s:g} s") from None
+            raise EngineError(f"{self.name}: no answer within {self.call_s:g} s") from None
         except asyncio.CancelledError:
             process.send({"cancel": request})
             raise
         if "error" in answer:
-            raise EngineError(f"{self.backend}: {answer['error']}")
+            raise EngineError(f"{self.name}: {answer['error']}")
         self._deaths = 0
         return answer
 
@@ -95,11 +97,11 @@ class Worker:
     def _running(self) -> _Process:
         with self._lock:
             if self._closed:
-                raise EngineError(f"{self.backend}: the engine is closed")
+                raise EngineError(f"{self.name}: is closed")
             if self._process is not None and self._process.ended:
                 self._deaths += 1
                 if self._deaths >= MAX_DEATHS:
-                    raise EngineError(f"{self.backend}: died {self._deaths} times in a row; {self._process.end}")
+                    raise EngineError(f"{self.name}: died {self._deaths} times in a row; {self._process.end}")
                 self._process = None
             if self._process is None:
                 self._process = _Process(self.backend, self.options, self.threads)
@@ -112,7 +114,6 @@ class _Process:
 
     def __init__(self, backend: str, options: dict[str, Any], threads: int) -> None:
         self.ended, self.end = False, ""
-        self._spec = {"backend": backend, "options": options}
         self._lock = threading.Lock()
         self._pending: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[dict[str, Any]]]] = {}
         self._ids = itertools.count()
@@ -121,7 +122,7 @@ class _Process:
         self._killed = False
         self.owner = threading.Thread(target=self._own, args=(threads,), name="reharness-worker", daemon=True)
         self.owner.start()
-        self.send(self._spec)
+        self.send({"backend": backend, "options": options})
 
     def ask(self, payload: dict[str, Any] | None) -> tuple[int, asyncio.Future[dict[str, Any]]]:
         loop = asyncio.get_running_loop()
@@ -159,11 +160,13 @@ class _Process:
             finally:
                 self._outbox.put(None)
                 code = _end_of(self._popen) if self._popen else None
-                log.seek(max(0, log.seek(0, os.SEEK_END) - 600))
-                tail = log.read().decode(errors="replace").strip()
+                log.seek(max(0, log.seek(0, os.SEEK_END) - 2000))
+                # Of a traceback only the error itself; of anything else its end.
+                tail = re.split(r"\n(?=[\w.]+(?:Error|Exception)\b)", log.read().decode(errors="replace"))[-1]
+                tail = tail.strip()[-500:]
         end = f"the worker ended with code {code}" + (f": {tail}" if tail else f" ({cause})" if cause else "")
         with self._lock:
-            self.ended, self.end = True, "the engine is closed" if self._killed else end
+            self.ended, self.end = True, "the worker was closed" if self._killed else end
         for request in list(self._pending):
             self._resolve(request, {"error": self.end})
 

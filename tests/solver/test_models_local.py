@@ -5,14 +5,17 @@ import json
 import random
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from endpoint import EndpointServer
 
 from reharness.envs.errors import ConfigError, EngineError
 from reharness.solver.models import embedded
 from reharness.solver.models.base import PromptRejected, PromptTooLong, Sampling, TextEngine
 from reharness.solver.models.chat import ChatTokenizer
+from reharness.solver.models.endpoint import EndpointEngine
 from reharness.solver.models.hf import TransformersEngine
 from reharness.solver.models.openvino import OpenVinoEngine
 from reharness.solver.models.weights import weights_hash
@@ -159,6 +162,11 @@ def test_openvino_answers_alike_alone_and_in_a_batch_when_exact():
             assert (first.finish_reason, first.completion_tokens) == ("length", 16)
             assert first.prompt_tokens == engine.count_tokens(engine.chat.render(messages(WORDS[0])))
             assert first.weights == engine.identity.weights
+            with EndpointServer(engine, "m") as server:
+                remote = EndpointEngine(server.url, "m", tokenizer=engine.chat)
+                over_http = await many(remote, WORDS, max_tokens=16)
+                await remote.aclose()
+            assert [replace(c, weights=first.weights) for c in over_http] == batch
             with pytest.raises(PromptTooLong):
                 await many(engine, ["hello " * 9000])
         finally:
