@@ -181,7 +181,10 @@ class FrozenItems:
             while len(have) < stop:
                 have += self._make(len(have), min(stop, (len(have) // BLOCK + 1) * BLOCK))
             lines = (json.dumps({"hash": content_hash(e), "entry": e}, ensure_ascii=True) for e in have)
-            write_atomically(self.path, "".join(f"{line}\n" for line in lines))
+            try:
+                write_atomically(self.path, "".join(f"{line}\n" for line in lines))
+            except OSError as e:
+                raise TaskError(f"cannot freeze the items of rg/{self.family} in {self.path}: {e}") from e
         return have[start:stop]
 
     def _read(self) -> list[dict[str, Any]]:

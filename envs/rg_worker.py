@@ -175,7 +175,7 @@ def _score_one(dataset: Any, entry: dict, answer: str, strict: bool) -> float:
 
 
 def _limited(dataset: Any, entry: dict, answer: str) -> Any:
-    signal.setitimer(signal.ITIMER_VIRTUAL, SCORE_CPU_S)
+    signal.setitimer(signal.ITIMER_VIRTUAL, SCORE_CPU_S, 1.0)  # again each second: some scorers catch everything
     try:
         with trusting(entry):
             return dataset.score_answer(answer, entry)

@@ -6,10 +6,13 @@ import json
 import logging
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from reharness.envs.errors import TaskError, UnknownNameError
+from reharness.envs import reasoning_gym
+from reharness.envs.cache import write_atomically
+from reharness.envs.errors import ConfigError, TaskError, UnknownNameError
 from reharness.envs.formats import FORMATS
 from reharness.envs.reasoning_gym import FrozenItems, ReasoningGymTask, catalog
 from reharness.envs.types import Task
@@ -130,3 +133,27 @@ def test_a_generator_that_fails_is_a_task_error() -> None:
     frozen = FrozenItems("chain_sum", '{"min_terms": "x"}', 0)
     with pytest.raises(TaskError, match="generator failed"):
         frozen.entries(0, 2)
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("REHARNESS_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ConfigError, match="set REHARNESS_CACHE"):
+        ReasoningGymTask("chain_sum").questions(1, 0)
+    monkeypatch.setenv("REHARNESS_CACHE", str(tmp_path))
+
+    def full(path: Path, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(reasoning_gym, "write_atomically", full)
+    with pytest.raises(TaskError, match=r"cannot freeze the items of rg/chain_sum .*No space left"):
+        ReasoningGymTask("chain_sum").questions(1, 0)
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "items"
+    write_atomically(path, "old")
+    monkeypatch.setattr("os.fsync", lambda fd: (_ for _ in ()).throw(OSError("disk")))
+    with pytest.raises(OSError, match="disk"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
