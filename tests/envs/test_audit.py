@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from reharness.envs import audit as audit_module
 from reharness.envs import audit_rows
 from reharness.envs.audit import AuditRow, audit, audit_table, audit_task
 from reharness.envs.audit_panel import echoes, shotguns
@@ -14,6 +15,7 @@ from reharness.envs.audit_solutions import CONSTRUCTORS
 from reharness.envs.errors import ConfigError, UnknownNameError
 from reharness.envs.reasoning_gym import ReasoningGymTask
 from reharness.envs.rg_worker import decode
+from reharness.envs.types import Question
 
 
 def test_a_sound_family_is_ok_and_an_unsound_one_says_why() -> None:
@@ -78,3 +80,16 @@ def test_panels() -> None:
     assert kinds["its line 2 without the list mark"] == "(P → Q)"
     assert (kinds["its last number"], kinds["its first quoted text"], kinds["its last word"]) == ("4", "x", "4")
     assert shotguns("a", ["a", "b", "c", "b"])["other golds joined by ', '"] == "b, c"
+
+
+def test_third_party_tasks_are_held_to_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Generous(ReasoningGymTask):
+        def score(self, question: Question, answer: str) -> float:
+            return 1.0
+
+    tasks = {"sound": ReasoningGymTask("chain_sum", exact=True), "generous": Generous("chain_sum")}
+    monkeypatch.setattr(audit_module, "third_party", lambda: tasks)
+    monkeypatch.setattr(audit_module, "get_task", tasks.__getitem__)
+    sound, generous = audit(["sound", "generous"])
+    assert (sound.status, sound.trainable, sound.why) == ("ok", True, "")
+    assert (generous.status, generous.trainable) == ("fails", False) and "junk scores 1" in generous.why
