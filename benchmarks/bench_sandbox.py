@@ -1,6 +1,8 @@
 """A warm sandboxed run (fork, lock, run, 8 callbacks, result) against `bwrap` + a fresh Python doing the same.
 
-The two take turns, one run each, so that a busy machine burdens both alike. As root and as an ordinary user.
+The two take turns in short blocks, so that a busy machine burdens both alike, with a rest between so that neither pays
+for what the other leaves to the kernel to tear down. Within a block runs follow at once upon each other: a warm run's
+fork, which happens while the run before it is served, is part of what is measured. As root and as an ordinary user.
 
     python benchmarks/bench_sandbox.py
 """
@@ -23,7 +25,8 @@ from typing import Any
 from reharness.solver.sandbox import Limits, Returned, Sandbox
 from reharness.solver.sandbox.cage import bwrap_command, find_bwrap, find_interpreter
 
-N = 60
+TURNS, WARM_RUNS, FRESH_RUNS = 15, 10, 4
+REST_S = 0.05
 CALLS = 8
 ORDINARY_UID = 65534
 HARNESS = f"def run(question, tools):\n    return '|'.join(tools.llm(question + str(i)) for i in range({CALLS}))\n"
@@ -68,25 +71,32 @@ async def _measure() -> dict[str, Any]:
         return text
 
     expected = "|".join(f"q{i}" for i in range(CALLS))
-    warm_s, fresh_s = [], []
+    warm_s: list[float] = []
+    fresh_s: list[float] = []
     sandbox = await Sandbox.start()
     try:
-        for turn in range(N + 5):
-            began = time.perf_counter()
-            result = await sandbox.run(HARNESS, "q", echo, Limits())
-            between = time.perf_counter()
-            answer = _fresh_run(fresh)
-            ended = time.perf_counter()
-            if result.end != Returned(expected) or answer != expected:
-                raise RuntimeError(f"the runs differ: {result.end} and {answer!r}")
-            if turn >= 5:  # the first warm caches
-                warm_s.append(between - began)
-                fresh_s.append(ended - between)
+        for turn in range(TURNS + 1):
+            if turn == 1:  # the first turn fills the machine's caches
+                warm_s, fresh_s = [], []
+            await asyncio.sleep(REST_S)
+            for _ in range(WARM_RUNS):
+                began = time.perf_counter()
+                result = await sandbox.run(HARNESS, "q", echo, Limits())
+                warm_s.append(time.perf_counter() - began)
+                if result.end != Returned(expected):
+                    raise RuntimeError(f"the warm run ended as {result.end}")
+            await asyncio.sleep(REST_S)
+            for _ in range(FRESH_RUNS):
+                began = time.perf_counter()
+                answer = _fresh_run(fresh)
+                fresh_s.append(time.perf_counter() - began)
+                if answer != expected:
+                    raise RuntimeError(f"the fresh run answered {answer!r}")
     finally:
         await sandbox.aclose()
     warm, cold = statistics.median(warm_s) * 1e3, statistics.median(fresh_s) * 1e3
     figures = {"warm_ms": round(warm, 2), "bwrap_ms": round(cold, 2), "ratio": round(cold / warm, 1)}
-    return figures | {"n": N, "rung": sandbox.rung.number}
+    return figures | {"n": len(warm_s), "bwrap_n": len(fresh_s), "rung": sandbox.rung.number}
 
 
 def _as_ordinary_user() -> dict[str, Any]:

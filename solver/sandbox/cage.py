@@ -203,6 +203,7 @@ class Zygote:
     def _fork(self) -> Job:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         here.setblocking(False)
+        here.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # the kernel tells who speaks: see Session.cpu_s
         self._next_id += 1
         job = self._jobs[self._next_id] = Job(self._next_id, here, self._loop.create_future())
         self._post(json.dumps({"fork": job.id}).encode(), there)

@@ -42,17 +42,17 @@ async def run_in(
             await asyncio.wait([job.exited], timeout=_HANGUP_GRACE_S)
         ended_itself = job.exited.done()
         await session.settle()
+        cpu_s = session.cpu_s()
     finally:
         zygote.kill(job)
         session.close()
-    guard = asyncio.get_running_loop().call_later(_KILL_S, zygote.give_up, "a child could not be killed")
-    try:
-        left = await asyncio.shield(job.exited)  # the zygote sets it, also when this run was cancelled
-    finally:
+    if end is None or cpu_s is None:
+        guard = asyncio.get_running_loop().call_later(_KILL_S, zygote.give_up, "a child could not be killed")
+        left = await job.exited
         guard.cancel()
-    if end is None:
-        end = _verdict(left, session.ready, ended_itself, limits)
-    return RunResult(end, left.cpu_s, session.wall_s, rung)
+        cpu_s = left.cpu_s
+        end = end or _verdict(left, session.ready, ended_itself, limits)
+    return RunResult(end, cpu_s, session.wall_s, rung)
 
 
 def _verdict(left: Exit, ready: bool, ended_itself: bool, limits: Limits) -> RunEnd:

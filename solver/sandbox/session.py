@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import struct
+import time
 from typing import Any
 
 from reharness.solver.sandbox.types import (
@@ -22,6 +24,7 @@ from reharness.solver.sandbox.wire import ProtocolError, Request, parse_line, pa
 BOOT_S = 120.0
 """How long a child may take to report that its locks are shut (hundreds may be queued before it)."""
 DETAIL_CHARS = 2000
+_UCRED = struct.Struct("iII")
 _encode = json.JSONEncoder(allow_nan=False).encode
 _ENDS = {"harness_error", "memory", "denied", "protocol"}
 
@@ -41,6 +44,7 @@ class Session:
         self._pending: dict[int, asyncio.Task[None]] = {}
         self._notes: set[asyncio.Task[Any]] = set()
         self._running_since: float | None = None
+        self._pid: int | None = None
         self._timer = self._loop.call_later(BOOT_S, self._finish, RunInfra("sandbox_error", "the child did not start"))
 
     def begin(self, start: dict[str, Any]) -> None:
@@ -52,7 +56,11 @@ class Session:
 
     def _read(self) -> None:
         try:
-            data = self._channel.recv(1 << 18)
+            if self._pid is None:  # the first to speak is the child's own code, before any harness
+                data, notes, *_ = self._channel.recvmsg(1 << 18, socket.CMSG_SPACE(_UCRED.size))
+                self._pid = _UCRED.unpack(notes[0][2])[0] if notes else 0
+            else:
+                data = self._channel.recv(1 << 18)
         except BlockingIOError:
             return
         except OSError:
@@ -189,6 +197,14 @@ class Session:
         if not self.end.done():
             self._pause_clock()
             self.end.set_result(end)
+
+    def cpu_s(self) -> float | None:
+        """CPU seconds of the child so far by the kernel's count, or None once it is reaped (then its zygote knows)."""
+        cpu_clock = (~(self._pid or 0) << 3) | 2  # of another process: see clock_getcpuclockid(3)
+        try:
+            return time.clock_gettime(cpu_clock) if self._pid else None
+        except OSError:
+            return None
 
     async def settle(self) -> None:
         """Let the notes that arrived before the end reach the handler."""

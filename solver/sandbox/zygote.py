@@ -16,7 +16,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from typing import Any
 
 from . import child, hardening  # noqa: TID251  in the cage this package is `cage`, not reharness
@@ -66,7 +65,7 @@ def _serve(control: socket.socket, host: int, devnull: int) -> None:
     poll = select.poll()
     for fd in (control.fileno(), woken, host):
         poll.register(fd, select.POLLIN)
-    running: dict[int, int] = {}  # pid -> run id, until reaped
+    running: dict[int, int] = {}  # pid -> run id
     while True:
         ready = {fd for fd, _ in poll.poll()}
         if host in ready:
@@ -80,32 +79,23 @@ def _serve(control: socket.socket, host: int, devnull: int) -> None:
                 break
             order = json.loads(data)
             if "kill" in order:
-                _kill(control, running, order["kill"])
+                for pid in [pid for pid, run in running.items() if run == order["kill"]]:
+                    _kill(pid)
             else:
                 _fork(control, running, order["fork"], fds[0], devnull)
     for pid in running:
-        _signal(pid)
+        _kill(pid)
 
 
 def _report(control: socket.socket, run: int, status: int | None, cpu_s: float, why: str = "") -> None:
     control.send(json.dumps({"exit": run, "status": status, "cpu_s": cpu_s, "why": why}).encode())
 
 
-def _signal(pid: int) -> None:
+def _kill(pid: int) -> None:
     """SIGKILL to a child and its group. It is not yet reaped, so its id cannot have passed to another process."""
     os.kill(pid, signal.SIGKILL)  # before it called setsid there is no group
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-
-
-def _kill(control: socket.socket, running: dict[int, int], run: int) -> None:
-    """End a run. The report goes out at once: the kernel takes its time to tear a process down."""
-    for pid, its_run in running.items():
-        if its_run == run:
-            _signal(pid)
-            cpu_clock = (~pid << 3) | 2  # of another process; see clock_getcpuclockid(3)
-            _report(control, run, None, time.clock_gettime(cpu_clock), "killed")
-            running[pid] = 0
 
 
 def _reap(control: socket.socket, running: dict[int, int]) -> None:
@@ -113,8 +103,8 @@ def _reap(control: socket.socket, running: dict[int, int]) -> None:
         pid, status, usage = os.wait4(-1, os.WNOHANG)
         if pid == 0:
             return
-        if run := running.pop(pid, 0):
-            _report(control, run, status, usage.ru_utime + usage.ru_stime)
+        if pid in running:
+            _report(control, running.pop(pid), status, usage.ru_utime + usage.ru_stime)
 
 
 def _fork(control: socket.socket, running: dict[int, int], run: int, channel: int, devnull: int) -> None:
