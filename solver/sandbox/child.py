@@ -182,7 +182,7 @@ def _describe(error: BaseException, file: str, source: str) -> str:
     return "\n".join([*lines, f"{type(error).__name__}: {message[:TEXT_SHOWN]}"])
 
 
-def _warm_up() -> None:
+def warm_up() -> None:
     """One small run against a ready-made reply, while nobody waits: a forked process copies each page that it writes
     to when it first does, which would otherwise fall into the run."""
     ours, theirs = socket.socketpair()
@@ -198,7 +198,7 @@ def _warm_up() -> None:
 def serve(fd: int) -> None:
     """Wait for the start line, run what it says, send the end. The caller ends the process."""
     channel = Channel(fd)
-    _warm_up()
+    warm_up()
     start = channel.read_line()
     hardening.limit_run(start["cpu_s"], start["memory_mb"])
     random.seed(start["question"])  # else every run of one zygote would draw alike, and every zygote differently

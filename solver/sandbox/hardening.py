@@ -25,6 +25,7 @@ MAX_THREADS = 4096
 _SITE_DIRS = {"site-packages", "dist-packages"}
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_holding_the_gil = ctypes.PyDLL(None, use_errno=True)
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP = 1, 4, 38, 22
 _CLONE_NEWNS, _CLONE_NEWUTS, _CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
@@ -149,6 +150,12 @@ def _lower(which: int, value: int) -> None:
     hard = resource.getrlimit(which)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(which, (value, value))
+
+
+def fork() -> int:
+    """fork(2) without the repairs that `os.fork` makes to locks and threads in the child: the zygote has one thread and
+    holds its interpreter lock, so there is nothing to repair, and the repairs copy 200 pages (0.5-0.9 ms a run)."""
+    return _check(_holding_the_gil.fork(), "fork")
 
 
 # --- per run, in the child -------------------------------------------------------------------------------------------

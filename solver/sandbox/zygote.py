@@ -7,6 +7,7 @@ exit status and CPU time go back over the control socket, which the child does n
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -16,6 +17,7 @@ import signal
 import socket
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from . import child, hardening  # noqa: TID251  in the cage this package is `cage`, not reharness
@@ -23,25 +25,35 @@ from . import child, hardening  # noqa: TID251  in the cage this package is `cag
 CHANNEL_FD = 3
 THREAD_STACK = 2 << 20  # harnesses fan out over dozens of threads within their address-space limit
 
-# Everything with a compiled part must be imported before the filter denies executable mappings; the rest saves time.
+# What harnesses usually import. Everything else of the standard library is imported late, from disk; each module loaded
+# here makes each fork dearer.
 PRELOAD = """
-abc argparse array ast asyncio base64 binascii bisect calendar cmath codecs collections.abc colorsys concurrent.futures
-concurrent.futures.thread contextlib contextvars copy csv dataclasses datetime decimal difflib enum fnmatch fractions
-functools graphlib hashlib heapq hmac html html.parser inspect io itertools json keyword locale logging math numbers
-operator pathlib pprint queue random re secrets shlex statistics string struct sys tempfile textwrap threading time
-timeit token tokenize traceback types typing unicodedata urllib.parse uuid warnings weakref
-xml.etree.ElementTree zlib zoneinfo encodings.ascii encodings.latin_1 encodings.idna
+ast asyncio bisect collections concurrent.futures.thread copy csv dataclasses datetime decimal enum fractions functools
+heapq itertools json math operator random re statistics string textwrap threading time typing
 """
+# Heavy libraries behind these, and no use for them in a cage.
+NOT_MAPPED = ("_ssl", "_hashlib", "_sqlite3", "_curses", "_tkinter", "readline", "_dbm", "_gdbm", "_test", "nis")
+
+
+def map_extensions(library: list[Path]) -> None:
+    """Map the library's compiled modules. The filter forbids new executable mappings, so that a late `import` of one
+    would fail; the loader finds these mapped already."""
+    for directory in library:
+        for path in directory.glob("*.so"):
+            if not path.name.startswith(NOT_MAPPED):
+                with contextlib.suppress(OSError):  # a library that it needs is not installed
+                    ctypes.CDLL(str(path))
 
 
 def main(control: socket.socket, config: dict[str, Any]) -> None:
     """Lock in, say hello (with a handle by which the host can end this process), serve until the host is gone."""
     host = config["host_pidfd"]
-    for name in PRELOAD.split():
-        with contextlib.suppress(ImportError):  # left out of this Python build
-            importlib.import_module(name)
-    devnull = os.open(os.devnull, os.O_RDWR)
     library = hardening.library_dirs(sys.path)
+    map_extensions(library)
+    for name in PRELOAD.split():
+        importlib.import_module(name)
+    child.warm_up()
+    devnull = os.open(os.devnull, os.O_RDWR)
     if config["unshare"]:
         hardening.enter_namespaces(map(str, library))
     hardening.drop_privileges()
@@ -110,9 +122,9 @@ def _reap(control: socket.socket, running: dict[int, int]) -> None:
 def _fork(control: socket.socket, running: dict[int, int], run: int, channel: int, devnull: int) -> None:
     zygote = os.getpid()
     try:
-        pid = os.fork()
+        pid = hardening.fork()
     except OSError as error:
-        _report(control, run, None, 0.0, f"fork: {error.strerror}")
+        _report(control, run, None, 0.0, str(error.strerror))
         os.close(channel)
         return
     if pid:
