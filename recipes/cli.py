@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from reharness.envs.errors import ConfigError, ReharnessError
+from reharness.envs.errors import ReharnessError, UnknownNameError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 console = Console()
@@ -101,11 +101,11 @@ def tasks(pattern: Annotated[str, typer.Argument(help="Only names that hold this
     from reharness.envs.registry import describe_task, task_names
 
     names = [name for name in task_names() if pattern in name]
-    if pattern in names:
+    if {pattern, f"rg/{pattern}"} & set(names):
         console.print(describe_task(pattern), markup=False, highlight=False)
         return
     if not names:
-        raise ConfigError(f"no task name holds {pattern!r}; `reharness tasks` lists them all")
+        raise UnknownNameError("task", pattern, [n.removeprefix("rg/") for n in task_names()])
     for name in names:
         print(name)
     console.print(f"{len(names)} tasks; `reharness tasks NAME` shows one with its parameters", style="dim")

@@ -133,7 +133,8 @@ def test_a_finished_run_is_shown_again_without_a_single_call(site: Path, tmp_pat
         (["adapt"], ["tasks"]),
         (["run", "nowhere.py", "chain_sum"], ["nowhere.py"]),
         (["run", "seed", "chain_sun"], ["chain_sun", "chain_sum"]),
-        (["tasks", "no-such-task"], ["no-such-task"]),
+        (["tasks", "chain_sm"], ["chain_sm", "chain_sum"]),
+        (["audit", "chain_sm"], ["chain_sm", "chain_sum"]),
     ],
 )  # fmt: skip
 def test_bad_input_is_named_with_the_nearest_valid_name(

@@ -64,7 +64,7 @@ def arm(
         if (taken := done[-1].accepted) and taken.candidate and taken.card:
             parent, parent_card = taken.candidate, taken.card
     chain = Chain(task, seed, seed_card, tuple(done), parent, parent_card)
-    whole = Arm(label=task, task=NOTHING, sets=NOTHING, seed=seed, proposer=NOTHING, title=proposer)
+    whole = Arm(label=task, task=NOTHING, sets=NOTHING, seed=seed, proposer=NOTHING, title=proposer, count_tokens=len)
     return {**_record(whole, chain, HeldOut(card(seed, held[0]), card(parent, held[1]))), "seconds": 130.0}
 
 
