@@ -90,10 +90,7 @@ class EndpointEngine:
             reply = await self._ask(
                 client.chat.completions.create(messages=[dict(m) for m in messages], **self._request(sampling))
             )
-        choice = self._choice(reply)
-        prompt = "".join(m["content"] for m in messages)
-        # The content is None when a reasoning model spent every token before its answer.
-        return self._completion(reply, choice, getattr(choice.message, "content", None) or "", prompt, sampling)
+        return self._completion(reply, "".join(m["content"] for m in messages), sampling)
 
     async def generate_text(self, prompt: str, sampling: Sampling) -> Completion:
         """Completes ``prompt`` as it is."""
@@ -107,8 +104,7 @@ class EndpointEngine:
                     prompt=prompt, extra_body={"add_special_tokens": False}, **self._request(sampling)
                 )
             )
-        choice = self._choice(reply)
-        return self._completion(reply, choice, choice.text or "", prompt, sampling)
+        return self._completion(reply, prompt, sampling)
 
     def count_tokens(self, text: str) -> int:
         """Exact with a tokenizer; otherwise estimated at four bytes a token."""
@@ -171,30 +167,30 @@ class EndpointEngine:
         except (openai.OpenAIError, json.JSONDecodeError) as error:
             raise EngineError(f"{where}: its answer is not what the protocol says: {error!r:.300}") from error
 
-    def _choice(self, reply: Any) -> Any:
+    def _completion(self, reply: Any, prompt: str, sampling: Sampling) -> Completion:
+        """What the endpoint answered, checked: the client hands on whatever JSON came."""
         if isinstance(reply, str):
             raise EngineError(f"endpoint {self.url}: answered with something else than JSON: {reply!r:.120}")
-        if not getattr(reply, "choices", None):
-            raise EngineError(f"endpoint {self.url}: its answer holds no choices")
-        return reply.choices[0]
-
-    def _completion(self, reply: Any, choice: Any, text: str, prompt: str, sampling: Sampling) -> Completion:
+        try:
+            if not reply.choices:
+                raise EngineError(f"endpoint {self.url}: its answer holds no choices")
+            choice = reply.choices[0]
+            # The content is None when a reasoning model spent every token before its answer.
+            text = (choice.message.content if hasattr(choice, "message") else choice.text) or ""
+            text, stopped = cut_at_stop(text, sampling.stop)
+            usage = getattr(reply, "usage", None)
+            prompt_tokens = int(usage.prompt_tokens) if usage else self.count_tokens(prompt)
+            completion_tokens = int(usage.completion_tokens) if usage else self.count_tokens(text)
+        except (AttributeError, TypeError, KeyError, ValueError) as error:
+            raise EngineError(f"endpoint {self.url}: its answer is not what the protocol says: {error!r}") from error
         served = str(getattr(reply, "model", None) or self.model)
         # A hosted service answers for "name" with its dated snapshot "name-2026-01-31".
         if not re.fullmatch(re.escape(self.model) + r"(-\d[\d-]*)?", served):
             raise EngineError(f"endpoint {self.url}: was asked for model {self.model!r} and answered with {served!r}")
-        text, stopped = cut_at_stop(text, sampling.stop)
-        finish = "stop" if stopped else choice.finish_reason
-        if finish == "content_filter":
+        if choice.finish_reason == "content_filter":
             raise PromptRejected(f"endpoint {self.url}: its content filter stopped the answer")
-        usage = getattr(reply, "usage", None)
-        return Completion(
-            text=text,
-            prompt_tokens=usage.prompt_tokens if usage else self.count_tokens(prompt),
-            completion_tokens=usage.completion_tokens if usage else self.count_tokens(text),
-            finish_reason="length" if finish == "length" else "stop",
-            weights=served,
-        )
+        cut = choice.finish_reason == "length" and not stopped
+        return Completion(text, prompt_tokens, completion_tokens, "length" if cut else "stop", served)
 
 
 def _said(error: Any) -> str:

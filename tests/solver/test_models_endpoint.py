@@ -95,12 +95,23 @@ def test_a_stalled_server_is_given_up():
         (Faults(html=9), "something else than JSON"),
         (Faults(truncated=9), "not what the protocol says"),
         (Faults(empty_choices=9), "holds no choices"),
+        (Faults(raw="[1]"), "not what the protocol says"),
+        (Faults(raw='{"choices": {"a": 1}}'), "not what the protocol says"),
+        (Faults(raw='{"choices": [{"message": null}]}'), "not what the protocol says"),
+        (Faults(raw='{"choices": [{"message": {"content": 5}}]}'), "not what the protocol says"),
+        (Faults(raw='{"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": "y"}}'), "protocol says"),
         (Faults(served_model="other"), "asked for model 'm' and answered with 'other'"),
     ],
 )
 def test_answers_that_are_no_answers_are_named(faults, text):
     with EndpointServer(echo(), "m", faults) as server, pytest.raises(EngineError, match=text):
         ask(EndpointEngine(server.url, "m", retries=0))
+
+
+def test_without_usage_tokens_are_estimated_and_no_content_is_an_empty_answer():
+    raw = '{"model": "m", "choices": [{"message": {"content": null}, "finish_reason": "length"}]}'
+    with EndpointServer(echo(), "m", Faults(raw=raw)) as server:
+        assert ask(EndpointEngine(server.url, "m"), "12345678") == Completion("", 3, 1, "length", "m")
 
 
 def test_a_dated_snapshot_is_the_model_asked_for():

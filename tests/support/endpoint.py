@@ -21,6 +21,8 @@ class Faults:
     html: int = 0
     truncated: int = 0
     empty_choices: int = 0
+    raw: str = ""
+    """A body that completions are answered with."""
     dropped: int = 0
     """Connections closed without an answer."""
     latency_s: float = 0.0
@@ -120,6 +122,8 @@ class EndpointServer:
             return 400, js, _error(f"context length exceeded: {error}")
         except EngineError as error:
             return 500, js, _error(str(error))
+        if faults.raw:
+            return 200, js, faults.raw.encode()
         answer = self._reply(path, completion)
         if faults.take("empty_choices"):
             answer["choices"] = []
