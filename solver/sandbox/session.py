@@ -24,6 +24,7 @@ from reharness.solver.sandbox.wire import ProtocolError, Request, parse_line, pa
 BOOT_S = 120.0
 """How long a child may take to report that its locks are shut (hundreds may be queued before it)."""
 DETAIL_CHARS = 2000
+_READ_BYTES = 1 << 16  # more would be mapped and unmapped at every read
 _UCRED = struct.Struct("iII")
 _encode = json.JSONEncoder(allow_nan=False).encode
 _ENDS = {"harness_error", "memory", "denied", "protocol"}
@@ -57,10 +58,10 @@ class Session:
     def _read(self) -> None:
         try:
             if self._pid is None:  # the first to speak is the child's own code, before any harness
-                data, notes, *_ = self._channel.recvmsg(1 << 18, socket.CMSG_SPACE(_UCRED.size))
+                data, notes, *_ = self._channel.recvmsg(_READ_BYTES, socket.CMSG_SPACE(_UCRED.size))
                 self._pid = _UCRED.unpack(notes[0][2])[0] if notes else 0
             else:
-                data = self._channel.recv(1 << 18)
+                data = self._channel.recv(_READ_BYTES)
         except BlockingIOError:
             return
         except OSError:
