@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
     from reharness.solver.models.chat import ChatTokenizer
@@ -18,7 +19,7 @@ class Row:
 
     request: int
     payload: dict[str, Any]
-    generator: torch.Generator | None
+    generator: np.random.Generator | None
     """None is greedy. Its own, so that what is sampled does not depend on the other rows."""
     ids: list[int] = field(default_factory=list)
 
@@ -36,7 +37,7 @@ class DecodingBatch:
 
         self.model, self.tokenizer = model, tokenizer
         self.eos = frozenset(tokenizer.eos_ids)
-        self.rows = [Row(request, payload, self._generator(payload)) for request, payload in requests]
+        self.rows = [Row(request, payload, _generator(payload)) for request, payload in requests]
         prompts = list(dict.fromkeys(tuple(row.payload["ids"]) for row in self.rows))
         longest = max(map(len, prompts))
         ids = torch.tensor([[pad_id] * (longest - len(p)) + list(p) for p in prompts], device=model.device)
@@ -92,13 +93,6 @@ class DecodingBatch:
         self._cache.batch_select_indices(chosen)
         self._logits, self._mask, self._position = self._logits[chosen], self._mask[chosen], self._position[chosen]
 
-    def _generator(self, payload: dict[str, Any]) -> torch.Generator | None:
-        import torch
-
-        if payload["temperature"] == 0:
-            return None
-        return torch.Generator(self.model.device).manual_seed(payload["seed"])
-
     def _sample(self) -> torch.Tensor:
         tokens = self._logits.argmax(-1)
         for i, row in enumerate(self.rows):
@@ -119,19 +113,29 @@ class DecodingBatch:
         return "length" if len(row.ids) >= row.payload["max_tokens"] else None
 
 
+def _generator(payload: dict[str, Any]) -> np.random.Generator | None:
+    import numpy as np
+
+    return np.random.default_rng(payload["seed"]) if payload["temperature"] > 0 else None
+
+
 def nucleus(p: torch.Tensor, top_p: float) -> torch.Tensor:
     """``p`` (V,) with everything outside the smallest set of likeliest tokens that holds ``top_p`` set to 0."""
     if top_p >= 1:
         return p
-    ordered, order = p.sort(descending=True)
+    ordered, order = p.topk(min(1024, len(p)))  # mostly enough, and far cheaper than sorting the vocabulary
+    if ordered.sum() < top_p:
+        ordered, order = p.sort(descending=True)
     inside = ordered.cumsum(-1) - ordered < top_p
     inside[0] = True
     return p.new_zeros(p.shape).scatter(0, order[inside], ordered[inside])
 
 
-def draw(p: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def draw(p: torch.Tensor, generator: np.random.Generator) -> torch.Tensor:
     """A token with probability proportional to ``p`` (V,): the argmax of p over exponential noise. Unlike the inverse
     of a cumulative sum it seldom changes its mind over the last bits of ``p``, which depend on the batch."""
+    import numpy as np
     import torch
 
-    return (p / torch.empty_like(p).exponential_(generator=generator)).argmax(-1)
+    noise = generator.standard_exponential(len(p), dtype=np.float32)  # 20 times as fast as torch's own on a CPU
+    return (p / torch.from_numpy(noise).to(p.device)).argmax(-1)

@@ -1,0 +1,43 @@
+"""Sampling, row by row."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reharness.solver.models.decode import draw, nucleus
+
+
+def test_tokens_are_drawn_in_proportion():
+    p = torch.tensor([0.5, 0.0, 0.3, 0.2])
+    generator = np.random.default_rng(0)
+    counts = np.bincount([int(draw(p, generator)) for _ in range(4000)], minlength=4) / 4000
+    assert counts[1] == 0
+    assert np.abs(counts - p.numpy()).max() < 0.03  # 4 standard errors
+
+
+def test_the_seed_decides_and_the_last_bits_do_not():
+    p = torch.rand(5000, generator=torch.Generator().manual_seed(1))
+    noisy = p * (1 + 1e-6 * torch.randn(5000, generator=torch.Generator().manual_seed(2)))
+    first, again, other = (
+        [int(draw(q, g)) for _ in range(50)] for q, g in zip((p, noisy, p), map(np.random.default_rng, (7, 7, 8)), strict=True)
+    )
+    assert first == again != other
+
+
+@given(st.lists(st.floats(1e-3, 1), min_size=1, max_size=40), st.floats(0.01, 1))
+def test_a_nucleus_is_the_smallest_set_of_likeliest_tokens(weights, top_p):
+    p = torch.tensor(weights, dtype=torch.float64)
+    p = p / p.sum()
+    kept = nucleus(p, top_p)
+    chosen = kept > 0
+    assert torch.equal(kept[chosen], p[chosen]) and chosen.any()
+    assert p[chosen].min() >= p[~chosen].max() if (~chosen).any() else True
+    assert kept.sum() >= top_p - 1e-9
+    assert chosen.sum() == 1 or kept.sum() - p[chosen].min() < top_p
+
+
+def test_a_flat_distribution_needs_the_whole_sort():
+    p = torch.full((4000,), 1 / 4000, dtype=torch.float64)
+    assert int((nucleus(p, 0.9) > 0).sum()) == pytest.approx(3600, abs=1)
