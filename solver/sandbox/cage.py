@@ -72,7 +72,10 @@ def find_interpreter() -> Interpreter | None:
         if not _readable_by(uid, path):
             continue
         command = [str(path), *_FLAGS, "-c", ask]
-        answer = subprocess.run(command, capture_output=True, text=True, env=_ENVIRONMENT, timeout=60)
+        try:
+            answer = subprocess.run(command, capture_output=True, text=True, env=_ENVIRONMENT, timeout=60)
+        except (OSError, subprocess.SubprocessError):
+            continue  # not a Python that runs here
         new_enough, library, prefix = [*answer.stdout.split(), "", "", ""][:3]
         if new_enough == "True" and _readable_by(uid, Path(library)):
             return Interpreter(str(path), prefix)

@@ -146,10 +146,12 @@ def limit_for_all() -> None:
         _lower(getattr(resource, f"RLIMIT_{name}"), value)
 
 
-def _lower(which: int, value: int) -> None:
-    hard = resource.getrlimit(which)[1]
-    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(which, (value, value))
+def _lower(which: int, soft: int, hard: int | None = None) -> None:
+    """Set a limit, hard as well as soft unless `hard` is given, and never above the present hard one."""
+    present = resource.getrlimit(which)[1]
+    most = soft if hard is None else hard
+    most = most if present == resource.RLIM_INFINITY else min(most, present)
+    resource.setrlimit(which, (min(soft, most), most))
 
 
 def fork() -> int:
@@ -178,4 +180,4 @@ def lock_child(zygote: int) -> None:
 def limit_run(cpu_s: int, memory_mb: int) -> None:
     """The limits of one run; nothing can raise them again."""
     _lower(resource.RLIMIT_AS, memory_mb << 20)
-    _lower(resource.RLIMIT_CPU, cpu_s)
+    _lower(resource.RLIMIT_CPU, cpu_s, cpu_s + 1)  # SIGXCPU, which names its reason; SIGKILL if that is blocked

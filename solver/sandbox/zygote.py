@@ -28,7 +28,7 @@ THREAD_STACK = 2 << 20  # harnesses fan out over dozens of threads within their 
 # What harnesses usually import. Everything else of the standard library is imported late, from disk; each module loaded
 # here makes each fork dearer.
 PRELOAD = """
-ast asyncio bisect collections concurrent.futures.thread copy csv dataclasses datetime decimal enum fractions functools
+ast bisect collections concurrent.futures.thread copy csv dataclasses datetime decimal enum fractions functools
 heapq itertools json math operator random re statistics string textwrap threading time typing
 """
 # Heavy libraries behind these, and no use for them in a cage.
