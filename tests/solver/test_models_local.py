@@ -110,7 +110,12 @@ def test_what_is_derived_is_whole_or_absent(monkeypatch, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
     monkeypatch.setenv("REHARNESS_CACHE", str(blocked))
-    with pytest.raises(EngineError, match="REHARNESS_CACHE"):
+    with pytest.raises(ConfigError, match="REHARNESS_CACHE"):
+        embedded.tokenizer_folder()
+    full = OSError(28, "No space left on device")
+    monkeypatch.setenv("REHARNESS_CACHE", str(tmp_path / "other"))
+    monkeypatch.setattr(embedded, "_write_tokenizer", lambda folder: (_ for _ in ()).throw(full))
+    with pytest.raises(EngineError, match=r"No space left.*free some space"):
         embedded.tokenizer_folder()
 
 
