@@ -46,6 +46,10 @@ class EngineError(ReharnessError):
     """
 
 
+class ProposerError(ReharnessError):
+    """A proposer broke its protocol or failed; nothing is lost, and the same command goes on once it is mended."""
+
+
 class LedgerError(ReharnessError):
     """The run directory or its ledger is locked, corrupt, read-only, full, or belongs to another configuration."""
 

@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from reharness.envs.errors import InfraLimitError
 from reharness.envs.types import QuestionSets, Seal, Task, content_hash
 from reharness.proposer.policy import Context, Proposer, make_context
 from reharness.proposer.report import CountTokens, EditRecord
@@ -53,7 +55,10 @@ class Round:
             "applied_share": sum(s >= 2 for s in stages) / n,
             "ran_share": sum(s >= 3 for s in stages) / n,
             "valid_share": sum(s >= 3 and not j.inert for s, j in zip(stages, self.judged, strict=True)) / n,
-            "mean_score": sum(scores) / len(scores) if scores else None,
+            # Edits that gave nothing to run, three ways (statistics.md): as the parent's score, as 0, left out.
+            "mean_failed_as_parent": _mean([*scores, *[self.parent_card.mean] * (n - len(scores))]),
+            "mean_failed_as_zero": _mean([*scores, *[0.0] * (n - len(scores))]),
+            "mean_score": _mean(scores),
             "best_score": max(scores, default=None),
             "accepted": self.accepted.candidate.fingerprint if self.accepted and self.accepted.candidate else None,
             "reason": self.decision.reason,
@@ -99,7 +104,7 @@ class Adaptation:
         self, task: Task, sets: QuestionSets, seed: Harness, proposer: Proposer, solver: Solver,
         count_tokens: CountTokens, observe: Observe,
     ) -> Chain:  # fmt: skip
-        parent, card = seed, await evaluate(seed, sets.scoring, solver, task=task, repeats=self.repeats)
+        parent, card = seed, await self._seed_card(task, sets, seed, solver)
         seed_card, rounds, history = card, list[Round](), list[EditRecord]()
         observe(card)
         for number in range(1, self.rounds + 1):
@@ -118,7 +123,7 @@ class Adaptation:
         self, task: Task, sets: QuestionSets, seed: Harness, proposer: Proposer, solver: Solver,
         count_tokens: CountTokens, observe: Observe,
     ) -> Chain:  # fmt: skip
-        card = await evaluate(seed, sets.scoring, solver, task=task, repeats=self.repeats)
+        card = await self._seed_card(task, sets, seed, solver)
         observe(card)
         start = time.monotonic()
         context = await self._context(task, sets, seed, card, (), solver, count_tokens)
@@ -131,15 +136,27 @@ class Adaptation:
             return Chain(task.name, seed, card, (only,), taken.candidate, taken.card)
         return Chain(task.name, seed, card, (only,), seed, card)
 
+    async def _seed_card(self, task: Task, sets: QuestionSets, seed: Harness, solver: Solver) -> Scorecard:
+        card = await evaluate(seed, sets.scoring, solver, task=task, repeats=self.repeats)
+        if not card.n:
+            raise InfraLimitError(f"{task.name}: no run of the seed harness could be measured: {card.outcomes[0]}")
+        return card
+
     async def _context(
         self, task: Task, sets: QuestionSets, parent: Harness, card: Scorecard, history: Sequence[EditRecord],
         solver: Solver, count_tokens: CountTokens,
     ) -> Context:  # fmt: skip
-        feedback = await evaluate(parent, sets.feedback, solver, task=task, repeats=self.repeats)
+        same = sets.feedback == sets.scoring
+        feedback = card if same else await evaluate(parent, sets.feedback, solver, task=task, repeats=self.repeats)
         return make_context(
             task, parent, feedback=sets.feedback, feedback_card=feedback, scoring=sets.scoring, parent_card=card,
             history=history, repeats=self.repeats, window=self.window, count_tokens=count_tokens,
         )  # fmt: skip
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    mean = math.fsum(values) / len(values) if values else math.nan
+    return None if math.isnan(mean) else mean
 
 
 def _stage(judged: Judged) -> int:
@@ -155,7 +172,9 @@ def _history(done: Round) -> list[EditRecord]:
     for i, j in enumerate(done.judged):
         description = j.edit.description or "(no description)"
         if j.edit.error is not None:
-            effect = f"not used: {j.edit.error.kind}"
+            effect = f"not used: {j.edit.error}"
+            if j.edit.error.nearest:
+                effect += f"; the nearest lines are {list(j.edit.error.nearest)}"
         elif j.card and j.card.n:
             verdict = "accepted" if i == done.decision.index else "rejected"
             effect = f"score {done.parent_card.mean:.3f} -> {j.card.mean:.3f}, {verdict}"

@@ -193,8 +193,8 @@ def _record(arm: Arm, chain: Chain, held: HeldOut) -> dict[str, Any]:
         "final_source": chain.harness.source,
         "diff": unified_diff(chain.seed, chain.harness),
         "dev": {
-            "seed": bounded_mean(chain.seed_card.scores).record(),
-            "final": bounded_mean(chain.card.scores).record(),
+            "seed": bounded_mean(list(chain.seed_card.by_question.values())).record(),
+            "final": bounded_mean(list(chain.card.by_question.values())).record(),
         },
         "held_out": held.record(),
         "rounds": [

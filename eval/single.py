@@ -64,7 +64,7 @@ def print_scorecard(console: Console, task: Task, questions: Sequence[Question],
     """The mean with n and interval, completion, failures by kind, tokens; then the first ``show`` outcomes."""
     texts = {q.key: q for q in questions}
     usage = [o.usage for o in card.measured]
-    console.print(f"{card.task}: mean score {bounded_mean(card.scores)}", highlight=False)
+    console.print(f"{card.task}: mean score {bounded_mean(list(card.by_question.values()))}", highlight=False)
     console.print(
         f"completed {card.completed_share:.0%}; failed {dict(card.failures) or 'none'}; infra {card.infra}; "
         f"{sum(u.llm_calls for u in usage)} solver calls, {sum(u.prompt_tokens for u in usage)} tokens in, "

@@ -7,12 +7,13 @@ Gold answers appear only of the feedback questions that the report was built fro
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from reharness.envs.types import Question, Task
-from reharness.solver.outcomes import Answered, Event, Failed, Infra, Scorecard
+from reharness.solver.outcomes import Answered, Event, Failed, Infra, Scorecard, worth
 
 CountTokens = Callable[[str], int]
 
@@ -71,7 +72,7 @@ class Report:
         parts = [self._head()]
         parts += [_case(i, case, chars) for i, case in enumerate(self.cases[:cases], 1)]
         if edits and self.history:
-            rows = [f"- {_cut(e.description, 100)}: {e.effect}" for e in self.history[-edits:]]
+            rows = [f"- {_cut(e.description, 100)}: {_cut(e.effect, chars)}" for e in self.history[-edits:]]
             parts.append("Earlier edits:\n" + "\n".join(rows))
         return "\n\n".join(parts)
 
@@ -128,28 +129,30 @@ def build_report(
 ) -> Report:
     """The report on ``card``, which holds the outcomes of the feedback questions (Q_fb), and may hold others, which
     are not shown. Up to ``failed`` cases are chosen by variety: each failure kind and each distinct answer once
-    before any comes twice, the lowest score first; then ``solved`` solved ones (score over .98)."""
+    before any comes twice, the lowest score first; then ``solved`` solved ones (score over .98). With repeats a
+    question's case is its worst run; the score is over all runs."""
     by_key = {q.key: q for q in feedback}
-    shown: dict[str, tuple[Question, Answered | Failed]] = {}
+    runs: dict[str, list[Answered | Failed]] = {}
     for key, outcome in zip(card.questions, card.outcomes, strict=True):
-        if key in by_key and key not in shown and not isinstance(outcome, Infra):
-            shown[key] = (by_key[key], outcome)
-    pairs = list(shown.values())
-    wrong = sorted((p for p in pairs if _worth(p[1]) <= 0.98), key=lambda p: _worth(p[1]))
-    right = [p for p in pairs if _worth(p[1]) > 0.98]
+        if key in by_key and not isinstance(outcome, Infra):
+            runs.setdefault(key, []).append(outcome)
+    pairs = [(by_key[key], min(outcomes, key=worth)) for key, outcomes in runs.items()]
+    wrong = sorted((p for p in pairs if worth(p[1]) <= 0.98), key=lambda p: worth(p[1]))
+    right = [p for p in pairs if worth(p[1]) > 0.98]
     chosen = _varied(wrong)[:failed] + right[:solved]
-    measured = [o for _, o in pairs]
+    measured = [o for outcomes in runs.values() for o in outcomes]
+    shown = card.by_question
     return Report(
-        score=sum(map(_worth, measured)) / len(measured) if measured else float("nan"),
-        n=len(measured),
-        completed_share=sum(isinstance(o, Answered) for o in measured) / len(measured) if measured else float("nan"),
+        score=math.fsum(shown[key] for key in runs) / len(runs) if runs else math.nan,
+        n=len(runs),
+        completed_share=sum(isinstance(o, Answered) for o in measured) / len(measured) if measured else math.nan,
         failures=tuple(sorted(Counter(o.kind for o in measured if isinstance(o, Failed)).items())),
         cases=tuple(
             Case(
                 question=q.text,
                 answer=o.answer if isinstance(o, Answered) else None,
                 failure=f"{o.kind}: {o.detail}" if isinstance(o, Failed) else None,
-                score=_worth(o),
+                score=worth(o),
                 gold=task.reveal(q),
                 trace=o.trace,
             )
@@ -157,10 +160,6 @@ def build_report(
         ),
         history=tuple(history),
     )
-
-
-def _worth(outcome: Answered | Failed) -> float:
-    return outcome.score if isinstance(outcome, Answered) else 0.0
 
 
 def _varied(pairs: list[tuple[Question, Answered | Failed]]) -> list[tuple[Question, Answered | Failed]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from reharness.envs.errors import ConfigError
+from reharness.envs.errors import ProposerError, ReharnessError
 from reharness.envs.types import content_hash
 from reharness.proposer.edits import EditResult, apply_edit, check_harness
 from reharness.proposer.policy import Context, Proposal, Proposer
@@ -92,22 +92,34 @@ async def revise(contexts: Sequence[Context], proposer: Proposer, n: int, solver
 
 
 async def propose(contexts: Sequence[Context], proposer: Proposer, n: int, solver: Solver) -> list[list[Proposal]]:
-    """The proposals, written to the ledger before they are used. Raises ``ConfigError`` when the proposer does not
+    """The proposals, written to the ledger before they are used. Raises ``ProposerError`` when the proposer does not
     give exactly ``n`` per context."""
     known = {c.key: _recorded(c, proposer, n, solver) for c in contexts}
     missing = [c for c in contexts if known[c.key] is None]
-    fresh = await proposer.propose(missing, n) if missing else []
-    if len(fresh) != len(missing):
-        got = f"{len(fresh)} of {len(missing)} contexts"
-        raise ConfigError(f"proposer {proposer.name!r} answered {got}; mend its propose()")
+    fresh = await _ask(missing, proposer, n) if missing else []
     for context, proposals in zip(missing, fresh, strict=True):
-        if len(proposals) != n or any(p.context != context.key for p in proposals):
-            got = f"{len(proposals)} proposals for {n} asked, or of another context"
-            raise ConfigError(f"proposer {proposer.name!r} gave {got}; mend its propose()")
         for p in proposals:
             solver.ledger.put("proposal", _key(context, proposer, n, p.index), asdict(p))
         known[context.key] = proposals
     return [known[c.key] or [] for c in contexts]
+
+
+async def _ask(contexts: Sequence[Context], proposer: Proposer, n: int) -> list[list[Proposal]]:
+    """What the proposer gives, held to its protocol."""
+    try:
+        groups = await proposer.propose(contexts, n)
+    except ReharnessError:
+        raise
+    except Exception as error:
+        raise ProposerError(f"proposer {proposer.name!r} failed: {type(error).__name__}: {error}; mend it") from error
+    wanted = [[(c.key, i) for i in range(n)] for c in contexts]
+    got = [[(p.context, p.index) for p in group] for group in groups]
+    if got != wanted:
+        raise ProposerError(
+            f"proposer {proposer.name!r}: propose() must give {n} proposals for each of {len(contexts)} contexts, with the"
+            f" context's key and index 0 to {n - 1} in order; it gave {[len(g) for g in got]}"
+        )
+    return groups
 
 
 def _recorded(context: Context, proposer: Proposer, n: int, solver: Solver) -> list[Proposal] | None:

@@ -1,17 +1,18 @@
 """Selection rules: which candidate, if any, becomes the next parent. Pure.
 
-Parent and candidates were measured on the same questions, repeats and seeds; where infra left holes, only what both
-have is compared, and a candidate that is mostly holes is not eligible.
+Parent and candidates were measured on the same questions, repeats and seeds; where infra left holes, only what all
+have is compared, and a candidate with many holes is not eligible.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from reharness.proposer.reward import measurable
-from reharness.solver.outcomes import Answered, Infra, Scorecard
+from reharness.solver.outcomes import Infra, Scorecard, worth
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class AcceptIfBetter:
         best, gain = _best(parent, candidates)
         if best is None:
             return Decision(None, gain, "no candidate could be measured")
-        if gain > self.margin:
+        if gain > self.margin + TIE:
             return Decision(best, gain, f"gains {gain:+.3f} on Q_score")
         return Decision(None, gain, f"best candidate gains {gain:+.3f}, not above {self.margin:g}")
 
@@ -60,32 +61,33 @@ class TakeBestScoring:
 RULES = {"accept_if_better": AcceptIfBetter, "take_best_scoring": TakeBestScoring}
 
 
+TIE = 1e-9
+"""Means closer than this are equal: a sum of floats depends on its order."""
+
+
 def _best(parent: Scorecard, candidates: Sequence[Scorecard | None]) -> tuple[int | None, float]:
-    """The eligible candidate with the largest paired gain, the first of equals."""
-    best, gain = None, float("nan")
-    for i, card in enumerate(candidates):
-        if card is None or not measurable(card):
-            continue
-        value = paired_gain(parent, card)
-        if value == value and (best is None or value > gain):
+    """The eligible candidate with the largest mean gain, the first of equals. All are compared on the same (question,
+    repeat) pairs: those that the parent and every eligible candidate measured."""
+    eligible = [(i, card) for i, card in enumerate(candidates) if card is not None and measurable(card)]
+    common = _common([parent, *(card for _, card in eligible)])
+    best, gain = None, math.nan
+    for i, card in eligible:
+        value = _gain(parent, card, common)
+        if not math.isnan(value) and (best is None or value > gain + TIE):
             best, gain = i, value
     return best, gain
 
 
-def paired_gain(parent: Scorecard, candidate: Scorecard) -> float:
-    """Mean difference candidate - parent over the (question, repeat) pairs that both measured; NaN if there is none.
-
-    Raises ``ValueError`` when the two were not measured on the same questions and repeats.
-    """
-    if (parent.questions, parent.repeats) != (candidate.questions, candidate.repeats):
+def _common(cards: Sequence[Scorecard]) -> list[int]:
+    """The positions that every card measured. Raises ``ValueError`` when they are of different questions or repeats."""
+    if any((c.questions, c.repeats) != (cards[0].questions, cards[0].repeats) for c in cards):
         raise ValueError("parent and candidate were measured on different questions or repeats")
-    differences = [
-        _worth(c) - _worth(p)
-        for p, c in zip(parent.outcomes, candidate.outcomes, strict=True)
-        if not isinstance(p, Infra) and not isinstance(c, Infra)
-    ]
-    return sum(differences) / len(differences) if differences else float("nan")
+    return [i for i, row in enumerate(zip(*(c.outcomes for c in cards), strict=True))
+            if not any(isinstance(outcome, Infra) for outcome in row)]  # fmt: skip
 
 
-def _worth(outcome: object) -> float:
-    return outcome.score if isinstance(outcome, Answered) else 0.0
+def _gain(parent: Scorecard, candidate: Scorecard, common: Sequence[int]) -> float:
+    """Mean difference candidate - parent over the common positions; NaN if there are none."""
+    if not common:
+        return math.nan
+    return math.fsum(worth(candidate.outcomes[i]) - worth(parent.outcomes[i]) for i in common) / len(common)

@@ -84,7 +84,7 @@ class Ledger:
 
     def put(self, kind: Kind, key: str, record: dict[str, Any]) -> None:
         """Writes a record and commits it. A key that is there already keeps its first record."""
-        body = json.dumps(record, ensure_ascii=False, allow_nan=False)
+        body = json.dumps(record, allow_nan=False)  # ASCII: what a model wrote may hold lone surrogates
         try:
             with self._mutex:
                 self._db.execute(

@@ -75,6 +75,13 @@ class Infra:
 Outcome = Answered | Failed | Infra
 
 
+def worth(outcome: Answered | Failed | Infra) -> float:
+    """The score if answered, 0 if failed; NaN for infra, so that it can never pass for a score."""
+    if isinstance(outcome, Infra):
+        return math.nan
+    return outcome.score if isinstance(outcome, Answered) else 0.0
+
+
 @dataclass(frozen=True)
 class Scorecard:
     """One harness on a question set: ``outcomes[i]`` is of question ``questions[i]`` in repeat ``repeats[i]``."""
@@ -103,13 +110,22 @@ class Scorecard:
 
     @property
     def scores(self) -> list[float]:
-        """One worth per measurement: the score if answered, 0 if failed."""
-        return [o.score if isinstance(o, Answered) else 0.0 for o in self.measured]
+        """The worth of every measurement."""
+        return [worth(o) for o in self.measured]
+
+    @property
+    def by_question(self) -> dict[str, float]:
+        """The mean worth of each measured question over its repeats, in order of the questions."""
+        seen: dict[str, list[float]] = {}
+        for key, outcome in zip(self.questions, self.outcomes, strict=True):
+            if not isinstance(outcome, Infra):
+                seen.setdefault(key, []).append(worth(outcome))
+        return {key: math.fsum(values) / len(values) for key, values in seen.items()}
 
     @property
     def mean(self) -> float:
         """J(h; Q) over the measurements; NaN when there is none, so that it can never pass for a score."""
-        return sum(self.scores) / self.n if self.n else math.nan
+        return math.fsum(self.scores) / self.n if self.n else math.nan
 
     @property
     def completed_share(self) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from runs import edit, with_solver
 
-from reharness.envs.errors import ConfigError, EngineError
+from reharness.envs.errors import EngineError, ProposerError
 from reharness.envs.registry import get_task
 from reharness.proposer.policy import Context, ModelProposer, Proposal, ReplayProposer, ScriptedProposer, make_context
 from reharness.proposer.revise import judge, revise
@@ -113,7 +113,7 @@ def test_a_proposer_that_gives_too_few_is_named() -> None:
             return [row[:-1] for row in await super().propose(contexts, n)]
 
     async def body(solver: Solver) -> None:
-        with pytest.raises(ConfigError, match="'short' gave 1 proposals for 2"):
+        with pytest.raises(ProposerError, match=r"'short'.*must give 2 proposals.*\[1\]"):
             await revise([await context(solver)], Short(COMPLETIONS), 2, solver)
 
     with_solver(ENGINE, body)
