@@ -116,8 +116,8 @@ async def _ask(contexts: Sequence[Context], proposer: Proposer, n: int) -> list[
     got = [[(p.context, p.index) for p in group] for group in groups]
     if got != wanted:
         raise ProposerError(
-            f"proposer {proposer.name!r}: propose() must give {n} proposals for each of {len(contexts)} contexts, with the"
-            f" context's key and index 0 to {n - 1} in order; it gave {[len(g) for g in got]}"
+            f"proposer {proposer.name!r}: propose() must give {n} proposals for each of {len(contexts)} contexts, with"
+            f" the context's key and index 0 to {n - 1} in order; it gave {[len(g) for g in got]}"
         )
     return groups
 

@@ -84,13 +84,13 @@ class Solver:
         key = self.outcome_key(harness, task, question, repeat)
         if (record := self.ledger.get("outcome", key)) is not None:
             return from_record(record)
-        return await self._running(key, lambda: self._pay(key, harness, task, question))
+        return await self._running(key, lambda: self._pay(key, harness, task, question, repeat))
 
-    async def _pay(self, key: str, harness: Harness, task: Task, question: Question) -> Outcome:
+    async def _pay(self, key: str, harness: Harness, task: Task, question: Question, repeat: int) -> Outcome:
         attempt = 0
         while True:
             async with self._slots:
-                outcome = await self._run(key, harness, task, question)
+                outcome = await self._run(key, harness, task, question, repeat)
             if not isinstance(outcome, Infra):
                 self.measured += 1
                 self.ledger.put("outcome", key, to_record(outcome))
@@ -109,12 +109,13 @@ class Solver:
             )
         return outcome
 
-    async def _run(self, key: str, harness: Harness, task: Task, question: Question) -> Outcome:
+    async def _run(self, key: str, harness: Harness, task: Task, question: Question, repeat: int) -> Outcome:
         host = ToolHost(self.recorded, self.sandbox, self.budgets, seed=key)
-        result = await self.sandbox.run(harness.source, question.text, host, self.limits)
+        seed = content_hash(harness.fingerprint, question.key, repeat)
+        result = await self.sandbox.run(harness.source, question.text, host, self.limits, seed=seed)
         usage = Usage(host.llm_calls, host.prompt_tokens, host.completion_tokens, host.python_calls,
                       round(result.cpu_s, 4), round(result.wall_s, 4))  # fmt: skip
-        trace, rung, end = tuple(host.trace), self.sandbox.rung.name, result.end
+        trace, rung, end = host.trace, self.sandbox.rung.name, result.end
         if isinstance(end, RunFailed):
             return Failed(end.kind, end.detail, trace, usage, rung)
         if not isinstance(end, Returned):

@@ -201,7 +201,7 @@ def serve(fd: int) -> None:
     warm_up()
     start = channel.read_line()
     hardening.limit_run(start["cpu_s"], start["memory_mb"])
-    random.seed(start["question"])  # else every run of one zygote would draw alike, and every zygote differently
+    random.seed(start["seed"])  # else every run of one zygote would draw alike, and every zygote differently
     reserve = mmap.mmap(-1, RESERVE_BYTES)  # address space to speak with once the limit is reached
     short_of_memory = False
     try:

@@ -162,8 +162,8 @@ def fork() -> int:
 
 # --- per run, in the child -------------------------------------------------------------------------------------------
 
-_program = ctypes.create_string_buffer(seccomp.build_filter())
-_fprog = struct.pack("<HxxxxxxQ", (len(_program) - 1) // 8, ctypes.addressof(_program))
+_programs = [ctypes.create_string_buffer(program) for program in (seccomp.build_filter(), seccomp.build_last_filter())]
+_filter, _last_filter = (struct.pack("<HxxxxxxQ", (len(p) - 1) // 8, ctypes.addressof(p)) for p in _programs)
 
 
 def lock_child(zygote: int) -> None:
@@ -174,10 +174,15 @@ def lock_child(zygote: int) -> None:
         os._exit(1)  # the zygote died before the line above
     _lower(resource.RLIMIT_NOFILE, MAX_FDS)
     _lower(resource.RLIMIT_NPROC, MAX_THREADS)
-    _check(_libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), _fprog, ctypes.c_ulong(0), ctypes.c_ulong(0)), "seccomp")
+    _add_filter(_filter)
+
+
+def _add_filter(program: bytes) -> None:
+    _check(_libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), program, ctypes.c_ulong(0), ctypes.c_ulong(0)), "seccomp")
 
 
 def limit_run(cpu_s: int, memory_mb: int) -> None:
-    """The limits of one run; nothing can raise them again."""
+    """The limits of one run; nothing can change them again."""
     _lower(resource.RLIMIT_AS, memory_mb << 20)
     _lower(resource.RLIMIT_CPU, cpu_s, cpu_s + 1)  # SIGXCPU, which names its reason; SIGKILL if that is blocked
+    _add_filter(_last_filter)

@@ -84,14 +84,17 @@ class Sandbox:
         handler: Handler,
         limits: Limits,
         methods: frozenset[str] = frozenset({"llm", "python", "note"}),
+        seed: str = "",
     ) -> RunResult:
         """Run ``run(question, tools)`` of a harness source. Never raises for what the harness does: see RunResult.
 
-        ``handler`` serves the tools named in ``methods``. Raises ValueError for a method that there is none of.
+        ``handler`` serves the tools named in ``methods``; ``seed`` seeds the harness's `random`.
+        Raises ValueError for a method that there is none of.
         """
         if unknown := methods - METHODS.keys():
             raise ValueError(f"no tools are named {sorted(unknown)}; there are {sorted(METHODS)}")
         start = {"kind": "harness", "file": "harness.py", "source": source, "question": question}
+        start["seed"] = seed or question
         return await self._run_on(next(self._turn), start, handler, limits, methods)
 
     async def python(self, code: str, limits: Limits) -> PythonResult:
@@ -101,7 +104,8 @@ class Sandbox:
         async def keep(method: str, params: dict[str, Any]) -> None:
             printed.append(params["text"])
 
-        start = {"kind": "code", "file": "code.py", "source": code, "question": "", "stdout_chars": limits.answer_bytes}
+        start = {"kind": "code", "file": "code.py", "source": code, "question": "", "seed": "",
+                 "stdout_chars": limits.answer_bytes}  # fmt: skip
         result = await self._run_on(self._python_slot, start, keep, limits, frozenset({"note"}))
         stdout = "".join(printed)[: limits.answer_bytes]
         match result.end:

@@ -142,6 +142,7 @@ async def _attack(zygote: Zygote, number: int) -> str | None:
             "file": "harness.py",
             "source": f"ATTACKS = {_CANARIES!r}\n{_CANARY_HARNESS}",
             "question": str(secret),
+            "seed": "",
         }
         limits = Limits(cpu_s=5, wall_s=30, wait_s=30)
         result = await run_in(zygote, number, start, pong, limits, frozenset({"llm"}))

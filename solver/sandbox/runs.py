@@ -48,8 +48,11 @@ async def run_in(
         session.close()
     if end is None or cpu_s is None:
         guard = asyncio.get_running_loop().call_later(_KILL_S, zygote.give_up, "a child could not be killed")
-        left = await job.exited
-        guard.cancel()
+        try:
+            await asyncio.wait([job.exited])  # not `await job.exited`: were this run cancelled, so would be the future
+        finally:
+            guard.cancel()
+        left = job.exited.result()
         cpu_s = left.cpu_s
         end = end or _verdict(left, session.ready, ended_itself, limits)
     return RunResult(end, cpu_s, session.wall_s, rung)

@@ -25,6 +25,9 @@ BOOT_S = 120.0
 """How long a child may take to report that its locks are shut (hundreds may be queued before it)."""
 DETAIL_CHARS = 2000
 _READ_BYTES = 1 << 16  # more would be mapped and unmapped at every read
+WORKING_SHARE = 0.02
+"""A run past its wall limit goes on while it has used this share of the time as CPU: it works, but shares the
+processors with others, and its CPU limit ends it. What the wall limit is for is a run that sleeps."""
 _UCRED = struct.Struct("iII")
 _encode = json.JSONEncoder(allow_nan=False).encode
 _ENDS = {"harness_error", "memory", "denied", "protocol"}
@@ -182,8 +185,14 @@ class Session:
         self._timer.cancel()
         self._running_since = self._loop.time()
         left = self._limits.wall_s - self.wall_s
-        late = RunFailed("timeout_wall", f"ran longer than {self._limits.wall_s:g} s beside its calls")
-        self._timer = self._loop.call_later(max(left, 0.0), self._finish, late)
+        self._timer = self._loop.call_later(max(left, 0.0), self._late)
+
+    def _late(self) -> None:
+        ran = self.wall_s + self._loop.time() - (self._running_since or self._loop.time())
+        if (self.cpu_s() or 0.0) < WORKING_SHARE * ran:
+            self._fail("timeout_wall", f"ran longer than {self._limits.wall_s:g} s beside its calls")
+        else:
+            self._timer = self._loop.call_later(self._limits.wall_s, self._late)
 
     def _pause_clock(self) -> None:
         self._timer.cancel()

@@ -315,3 +315,29 @@ def test_python_runs_code_and_keeps_what_it_printed() -> None:
     assert results[5] == PythonResult("x")
     assert results[6].kind == "timeout_cpu"
     assert results[7].kind == "denied"
+
+
+def test_a_run_that_works_on_a_busy_machine_is_not_late_but_one_that_sleeps_is() -> None:
+    work = "import time\ndef run(q, tools):\n    while time.process_time() < 0.6:\n        pass\n    return 'done'\n"
+    sleep = "import time\ndef run(q, tools):\n    time.sleep(30)\n"
+    limits = Limits(cpu_s=5, wall_s=0.7)
+
+    async def body(sandbox: Sandbox) -> None:
+        worked = await asyncio.gather(*(sandbox.run(work, "q", echo, limits) for _ in range(12)))
+        assert [w.end for w in worked] == [Returned("done")] * 12
+        slept = await sandbox.run(sleep, "q", echo, limits)
+        assert isinstance(slept.end, RunFailed) and slept.end.kind == "timeout_wall"
+
+    with_sandbox(body)
+
+
+def test_a_harness_cannot_lower_its_limits_to_look_like_our_fault() -> None:
+    source = (
+        "import resource\ndef run(q, tools):\n    resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\n    while True:\n        pass\n"
+    )
+
+    async def body(sandbox: Sandbox) -> None:
+        done = await sandbox.run(source, "q", echo, Limits(cpu_s=3, wall_s=10))
+        assert isinstance(done.end, RunFailed), done.end
+
+    with_sandbox(body)

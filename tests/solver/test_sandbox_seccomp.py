@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from reharness.solver.sandbox import seccomp
 
-PROGRAM = [struct.unpack_from("<HBBI", seccomp.build_filter(), 8 * i) for i in range(len(seccomp.build_filter()) // 8)]
+FILTERS = [list(struct.iter_unpack("<HBBI", build())) for build in (seccomp.build_filter, seccomp.build_last_filter)]
 KILL, ALLOW = seccomp.RET_KILL, seccomp.RET_ALLOW
 DENY, UNKNOWN = seccomp.RET_ERRNO | seccomp.EPERM, seccomp.RET_ERRNO | seccomp.ENOSYS
 SPECIAL = {435, 56, 9, 10, 16, 72, 302, 53, 44}
@@ -17,12 +17,16 @@ U64 = st.integers(0, 2**64 - 1)
 
 
 def decide(nr: int, *args: int, arch: int = seccomp.AUDIT_ARCH_X86_64) -> int:
-    """What the kernel would answer to system call `nr` with these arguments."""
+    """What the kernel would answer to system call `nr` with these arguments: the strictest of both filters' answers."""
+    return min((run(program, nr, args, arch) for program in FILTERS), key=lambda answer: (answer ^ 1 << 31) - (1 << 31))
+
+
+def run(program: list[tuple[int, ...]], nr: int, args: tuple[int, ...], arch: int) -> int:
     data = struct.pack("<IIQ6Q", nr, arch, 0, *(*args, *[0] * 6)[:6])
     a = x = pc = 0
     memory = [0] * 16
-    for _ in range(len(PROGRAM)):
-        code, jt, jf, k = PROGRAM[pc]
+    for _ in range(len(program)):
+        code, jt, jf, k = program[pc]
         pc += 1
         match code:
             case 0x06:
@@ -83,9 +87,11 @@ def test_no_executable_memory(address: int, prot: int) -> None:
 
 
 @given(pointer=U64, pid=st.integers(0, 2**31 - 1))
-def test_sendto_has_no_address_and_prlimit_no_target(pointer: int, pid: int) -> None:
+def test_sendto_has_no_address_and_prlimit_sets_nothing(pointer: int, pid: int) -> None:
     assert decide(44, 3, 0, 0, 0, pointer) == (DENY if pointer else ALLOW)
-    assert decide(302, pid) == (DENY if pid else ALLOW)
+    assert decide(302, 0, 7, pointer, 1) == (DENY if pointer else ALLOW)
+    assert decide(302, pid, 7, 0, 1) == (DENY if pid else ALLOW)
+    assert decide(157, 22, 2, pointer) == decide(157, pid) == DENY
 
 
 def test_socket_pairs_are_unix_streams_and_descriptors_send_no_signals() -> None:
