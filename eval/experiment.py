@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pydantic import Field, model_validator
 
 from reharness.envs.config import Config
+from reharness.envs.errors import ConfigError, LedgerError
 from reharness.envs.registry import get_task
 from reharness.envs.splits import question_sets
-from reharness.envs.types import QuestionSets, Task
+from reharness.envs.types import QuestionSets, Task, content_hash
 from reharness.eval.adapt import Adaptation, Chain, Round
 from reharness.eval.heldout import HeldOut, held_out
 from reharness.eval.rundir import RunDir, unified_diff
@@ -106,6 +107,8 @@ async def run_adapt(config: AdaptConfig, path: Path, watch: Watch | None = None)
     for p in config.proposers:
         check_proposer(p)
     tasks = [get_task(name) for name in config.tasks]
+    if other := [t.name for t in tasks if t.interface != "search_replace"]:
+        raise ConfigError(f"task {other[0]!r}: interface 'code_block' comes with multi-hop QA; use 'search_replace'")
     seeds = [Harness.load(config.harness, t.interface) if config.harness else seed_harness(t.interface) for t in tasks]
     sets = [question_sets(t, "adapt_rg", config.dev, config.dev, config.held_out, config.seed) for t in tasks]
     async with AsyncExitStack() as stack:
@@ -123,6 +126,7 @@ async def run_adapt(config: AdaptConfig, path: Path, watch: Watch | None = None)
         for p in config.proposers:
             own = engines.get(p.engine.digest()) if p.name == "model" else None
             proposer = make_proposer(p, RecordedEngine(own, run.ledger) if own else None)
+            stack.push_async_callback(proposer.aclose)
             arms += [
                 Arm(label, t, s, h, proposer, p.title, (own or engine).count_tokens)
                 for label, t, s, h in zip(config.tasks, tasks, sets, seeds, strict=True)
@@ -130,6 +134,7 @@ async def run_adapt(config: AdaptConfig, path: Path, watch: Watch | None = None)
         if watch:
             watch.started(config, solver, run.resumed)
         results = await gather_all(_run_arm(arm, config, solver, run, watch) for arm in arms)
+        run.metrics(_metric(a["task"], a["proposer"], r, r["seconds"]) for a in results for r in a["rounds"])
         summary = {
             "config": config.digest(),
             "mode": config.mode,
@@ -165,14 +170,33 @@ async def _run_arm(arm: Arm, config: AdaptConfig, solver: Solver, run: RunDir, w
         if watch:
             watch.progress(arm.title, arm.label, event)
 
+    key = content_hash("chain", arm.label, arm.title)
+    if (done := run.ledger.get("chain", f"{key} done")) is not None:
+        return done  # its held-out questions were seen: it is over, also for outcomes that could not be measured then
     adaptation = Adaptation(config.rounds, config.proposals, RULES[config.rule](), config.repeats, config.window)
     adapt = adaptation.sequential if config.mode == "sequential" else adaptation.independent
     start = time.monotonic()
     chain = await adapt(arm.task, arm.sets, arm.seed, arm.proposer, solver, arm.count_tokens, observe)
+    _seal(key, chain, run)
     held = await held_out(chain, arm.task, arm.sets, solver, config.repeats)
     if watch:
         watch.done(arm.title, arm.label, held)
-    return {**_record(arm, chain, held), "seconds": round(time.monotonic() - start, 1)}
+    phi = {"seed": solver.runtime_fingerprint(chain.seed), "final": solver.runtime_fingerprint(chain.harness)}
+    record = {**_record(arm, chain, held), "phi": phi, "seconds": round(time.monotonic() - start, 1)}
+    run.ledger.put("chain", f"{key} done", record)
+    return record
+
+
+def _seal(key: str, chain: Chain, run: RunDir) -> None:
+    """Writes the chain's seal before Q_eval opens. A chain that was sealed and comes out otherwise now (outcomes that
+    were infra then were measured since) must not be measured on the questions it has seen."""
+    seal = asdict(chain.seal)
+    run.ledger.put("chain", key, seal)
+    if run.ledger.get("chain", key) != seal:
+        raise LedgerError(
+            f"{run.path}: the chain of {chain.task} was sealed with another harness before its held-out questions were"
+            " opened; this start came to a different one. Choose a new run folder"
+        )
 
 
 def _write_round(arm: Arm, done: Round, run: RunDir) -> None:
@@ -180,8 +204,13 @@ def _write_round(arm: Arm, done: Round, run: RunDir) -> None:
         if judged.candidate:
             run.harness(judged.candidate)
             run.diff(done.parent, judged.candidate)
-    record = {k: v for k, v in done.record().items() if k != "judged"}
-    run.metric({"proposer": arm.title, "task": arm.label, **record, "seconds": round(done.seconds, 3)})
+    run.metric(_metric(arm.label, arm.title, done.record(), done.seconds))
+
+
+def _metric(task: str, proposer: str, record: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """A line of metrics.jsonl: the round without its proposals."""
+    kept = {k: v for k, v in record.items() if k not in ("judged", "diff")}
+    return {**kept, "task": task, "proposer": proposer, "seconds": round(seconds, 1)}
 
 
 def _record(arm: Arm, chain: Chain, held: HeldOut) -> dict[str, Any]:

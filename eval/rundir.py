@@ -9,8 +9,10 @@ from __future__ import annotations
 import difflib
 import json
 import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from reharness.envs.config import Config
 from reharness.envs.errors import LedgerError
@@ -42,15 +44,19 @@ class RunDir:
             self.ledger.bind("config", json.dumps(config.resolved(), sort_keys=True))
             self.resumed = self.ledger.count("outcome")
             self.write_json("config.json", {"hash": config.digest(), "config": config.resolved()})
-            self._metrics: IO[str] = (path / "metrics.jsonl").open("w", encoding="utf-8")
+            self.metrics([])
         except BaseException:
             self.ledger.close()
             raise
 
     def metric(self, row: dict[str, Any]) -> None:
-        """Appends a line to metrics.jsonl and flushes it."""
-        self._metrics.write(json.dumps(row, sort_keys=True, allow_nan=False) + "\n")
-        self._metrics.flush()
+        """Appends a line to metrics.jsonl."""
+        with self._named_errors(), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(_line(row))
+
+    def metrics(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Writes metrics.jsonl anew, in an order that does not depend on what ended first."""
+        self._write("metrics.jsonl", "".join(map(_line, rows)))
 
     def harness(self, harness: Harness) -> None:
         self._write(f"harnesses/{harness.fingerprint[:SHORT]}.py", harness.source)
@@ -65,19 +71,30 @@ class RunDir:
     def write_json(self, name: str, value: Any) -> Path:
         return self._write(name, json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n")
 
-    def write_text(self, name: str, text: str) -> Path:
-        return self._write(name, text)
-
     def close(self) -> None:
-        self._metrics.close()
         self.ledger.close()
 
     def _write(self, name: str, text: str) -> Path:
         """Aside, then renamed: a reader never sees half a file."""
         target = self.path / name
         aside = target.with_name(target.name + ".part")
-        aside.write_text(text, encoding="utf-8", newline="\n")
-        return aside.replace(target)
+        with self._named_errors():
+            aside.write_text(text, encoding="utf-8", newline="\n")
+            return aside.replace(target)
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise LedgerError(
+                f"{self.path}: cannot be written ({error.strerror}); make room or mend the folder's rights and give the"
+                " same command again: nothing is lost"
+            ) from error
+
+
+def _line(row: dict[str, Any]) -> str:
+    return json.dumps(row, sort_keys=True, allow_nan=False) + "\n"
 
 
 def unified_diff(parent: Harness, candidate: Harness) -> str:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reharness.envs.config import Config
+from reharness.envs.errors import InfraLimitError
 from reharness.envs.registry import get_task
 from reharness.envs.types import Question, Task
 from reharness.eval.rundir import RunDir
@@ -57,6 +58,8 @@ async def run_harness(config: RunConfig, path: Path) -> tuple[Task, Sequence[Que
         solver = Solver(engine, sandbox, run.ledger, config.limits, config.budgets, config.concurrency)
         stack.push_async_callback(solver.stop)
         card = await evaluate(harness, questions, solver, task=task, repeats=config.repeats)
+    if not card.n:
+        raise InfraLimitError(f"no run could be measured; the first was {card.outcomes[0]}")
     return task, questions, card
 
 

@@ -40,14 +40,19 @@ def adapt(
     out: Out = None,
 ) -> None:
     """Improve a harness on tasks, round after round, then measure it on held-out questions."""
-    from reharness.envs.config import load_config
+    from reharness.envs.config import load_config, parse_config
     from reharness.eval.experiment import AdaptConfig
+    from reharness.proposer.factory import ProposerConfig
 
     settings = load_config(
         AdaptConfig, config, override or (),
-        tasks=tasks or None, proposers=[{"name": p} for p in proposer or ()] or None, harness=harness, mode=mode,
-        rounds=rounds, proposals=proposals, dev=dev, held_out=held_out, seed=seed, solver=solver,
+        tasks=tasks or None, harness=harness, mode=mode, rounds=rounds, proposals=proposals, dev=dev, held_out=held_out,
+        seed=seed, solver=solver,
     )  # fmt: skip
+    if proposer:  # those of the configuration, by label or name, with their settings; else by name alone
+        known = {**{p.name: p for p in settings.proposers}, **{p.title: p for p in settings.proposers}}
+        chosen = [known.get(name) or ProposerConfig(name=name) for name in proposer]
+        settings = parse_config(AdaptConfig, {**dict(settings), "proposers": chosen}, "--proposer")
     _adapt(settings, out or Path("runs") / f"adapt-{settings.digest()[:10]}")
 
 

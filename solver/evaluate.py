@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
@@ -48,8 +49,8 @@ class Solver:
     """The frozen model and all that a harness runs in: engine, sandbox, ledger, limits and budgets.
 
     ``concurrency`` bounds the sandboxed runs in flight; it does not change results (calls are seeded by what they are,
-    not by when they come). An infra outcome is tried again ``infra_retries`` times; when, over at least 20 outcomes,
-    more than ``infra_limit`` of them stayed infra, ``evaluate`` raises ``InfraLimitError``.
+    not by when they come). An infra outcome is tried again ``infra_retries`` times; when more than
+    ``infra_limit`` of the last 100 outcomes (of at least 20) stayed infra, ``evaluate`` raises ``InfraLimitError``.
     """
 
     engine: Engine
@@ -66,6 +67,7 @@ class Solver:
         self._slots = asyncio.Semaphore(self.concurrency)
         self._running = InFlight[Outcome]()
         self.measured = self.infra = 0
+        self._recent: deque[bool] = deque(maxlen=100)
 
     def runtime_fingerprint(self, harness: Harness) -> str:
         """phi (CoTrace): the harness + chat template, tool bindings and observation limits."""
@@ -93,17 +95,20 @@ class Solver:
                 outcome = await self._run(key, harness, task, question, repeat)
             if not isinstance(outcome, Infra):
                 self.measured += 1
+                self._recent.append(False)
                 self.ledger.put("outcome", key, to_record(outcome))
                 return outcome
             self.ledger.put("infra", f"{key}#{self.ledger.count('infra')}", to_record(outcome))
             attempt += 1
-            if attempt > self.infra_retries or outcome.kind == "scorer_error":  # the same answer would raise again
+            if attempt > self.infra_retries:
                 break
             await asyncio.sleep(0.2 * 2**attempt)
         self.infra += 1
-        if self.measured + self.infra >= 20 and self.infra > self.infra_limit * (self.measured + self.infra):
+        self._recent.append(True)
+        failed, seen = sum(self._recent), len(self._recent)
+        if seen >= 20 and failed > self.infra_limit * seen:
             raise InfraLimitError(
-                f"{self.infra} of {self.measured + self.infra} outcomes are infrastructure failures, over the limit of"
+                f"{failed} of the last {seen} outcomes are infrastructure failures, over the limit of"
                 f" {self.infra_limit:.0%}; the last was {outcome.kind}: {outcome.detail}. Nothing is lost: mend it and"
                 " give the same command again"
             )
@@ -121,14 +126,11 @@ class Solver:
         if not isinstance(end, Returned):
             return Infra(end.kind, end.detail)
         try:
-            score = await asyncio.to_thread(task.score, question, end.answer)
-            return Answered(end.answer, score, trace, usage, rung)
+            scoring = asyncio.to_thread(task.score, question, end.answer)
+            score = await asyncio.wait_for(scoring, self.limits.wait_s)
+            return Answered(end.answer, score if isinstance(score, bool) else float(score), trace, usage, rung)
         except Exception as error:  # noqa: BLE001 - any scorer fault is a typed infra outcome
             return Infra("scorer_error", f"{task.name}: {type(error).__name__}: {error}"[:500])
-
-    async def probe(self) -> None:
-        """Raises ``EngineError`` before any work if the engine cannot answer."""
-        await self.engine.probe()
 
     async def stop(self) -> None:
         """Stops what still runs, before engine, sandbox and ledger are closed by whoever opened them."""

@@ -23,15 +23,21 @@ MAX_LINES = {"search_replace": 400, "code_block": 200}
 
 
 def defines_run(tree: ast.Module) -> bool:
-    """Whether the module defines the entry point: a plain `def run` with room for (question, tools) at top level."""
+    """Whether the module's last word on `run` at top level is a plain `def` with room for (question, tools)."""
+    last: ast.stmt | None = None
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == "run":
-            a = node.args
-            positional = len(a.posonlyargs) + len(a.args)
-            required = positional - len(a.defaults)
-            keyword_only = any(default is None for default in a.kw_defaults)
-            return required <= 2 and not keyword_only and (positional >= 2 or a.vararg is not None)
-    return False
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names = {node.name}
+        else:
+            names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store | ast.Del)}
+        if "run" in names:
+            last = node
+    if not isinstance(last, ast.FunctionDef):
+        return False
+    a = last.args
+    positional = len(a.posonlyargs) + len(a.args)
+    keyword_only = any(default is None for default in a.kw_defaults)
+    return positional - len(a.defaults) <= 2 and not keyword_only and (positional >= 2 or a.vararg is not None)
 
 
 def check_source(source: str, where: str = "harness", interface: str = "search_replace") -> None:
@@ -97,7 +103,9 @@ class Harness:
 
 
 def seed_harness(interface: str = "search_replace") -> Harness:
-    """The seed harness of an interface, as shipped in ``solver/seeds``."""
-    name = {"search_replace": "rg.py"}[interface]
+    """The seed harness of an interface, as shipped in ``solver/seeds``. Raises ``HarnessError`` if there is none."""
+    if interface != "search_replace":
+        raise HarnessError(f"there is no seed harness for interface {interface!r}; give the path of one")
+    name = "rg.py"
     source = resources.files("reharness.solver.seeds").joinpath(name).read_text(encoding="utf-8")
     return Harness.from_source(source, f"seed {name}", interface)

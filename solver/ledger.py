@@ -14,6 +14,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -63,7 +64,7 @@ class Ledger:
     def bind(self, key: str, value: str) -> None:
         """Ties the ledger to a value (its schema, the run's configuration). Raises ``LedgerError`` showing the
         difference when it was tied to another: a changed configuration is another run, never a silent mixture."""
-        with self._mutex:
+        with self._access():
             row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
             if row is None:
                 self._db.execute("INSERT INTO meta VALUES (?, ?)", (key, value))
@@ -75,34 +76,28 @@ class Ledger:
 
     def get(self, kind: Kind, key: str) -> dict[str, Any] | None:
         """The record under ``key``, or None if it was never paid for."""
-        try:
-            with self._mutex:
-                row = self._db.execute("SELECT body FROM records WHERE kind = ? AND key = ?", (kind, key)).fetchone()
+        with self._access():
+            row = self._db.execute("SELECT body FROM records WHERE kind = ? AND key = ?", (kind, key)).fetchone()
             return None if row is None else json.loads(row[0])
-        except (sqlite3.Error, ValueError) as error:
-            raise self._error(error) from error
 
     def put(self, kind: Kind, key: str, record: dict[str, Any]) -> None:
         """Writes a record and commits it. A key that is there already keeps its first record."""
         body = json.dumps(record, allow_nan=False)  # ASCII: what a model wrote may hold lone surrogates
-        try:
-            with self._mutex:
-                self._db.execute(
-                    "INSERT OR IGNORE INTO records (kind, key, body, at) VALUES (?, ?, ?, ?)",
-                    (kind, key, body, time.time()),
-                )
-        except sqlite3.Error as error:
-            raise self._error(error) from error
+        with self._access():
+            self._db.execute(
+                "INSERT OR IGNORE INTO records (kind, key, body, at) VALUES (?, ?, ?, ?)",
+                (kind, key, body, time.time()),
+            )
 
     def count(self, kind: Kind) -> int:
-        with self._mutex:
+        with self._access():
             return self._db.execute("SELECT COUNT(*) FROM records WHERE kind = ?", (kind,)).fetchone()[0]
 
     def records(self, kind: Kind) -> Iterator[tuple[str, dict[str, Any]]]:
         """Every (key, record) of a kind in the order of writing, a page at a time."""
         last = -1
         while True:
-            with self._mutex:
+            with self._access():
                 rows = self._db.execute(
                     "SELECT seq, key, body FROM records WHERE kind = ? AND seq > ? ORDER BY seq LIMIT 500", (kind, last)
                 ).fetchall()
@@ -117,6 +112,15 @@ class Ledger:
             self._db.close()
         self._unlock()
 
+    @contextmanager
+    def _access(self) -> Iterator[None]:
+        """One thread at a time; what SQLite says becomes a named error."""
+        try:
+            with self._mutex:
+                yield
+        except (sqlite3.Error, ValueError) as error:
+            raise self._error(error) from error
+
     def _unlock(self) -> None:
         if self._lock is not None:
             self._lock.close()
@@ -125,7 +129,7 @@ class Ledger:
     def _error(self, error: Exception) -> LedgerError:
         text = str(error)
         cure = "check that the folder exists and can be written, and that the disk has room"
-        if "malformed" in text or "not a database" in text:
+        if isinstance(error, ValueError) or "malformed" in text or "not a database" in text:
             cure = "it is damaged: restore it from a copy or start a new run folder"
         elif "locked" in text:
             cure = "another process holds it; wait for it or choose another run folder"

@@ -17,6 +17,7 @@ import pytest
 from endpoint import EndpointServer
 from plugin import PROPOSER, TASK, install
 
+from reharness.envs.errors import EngineError
 from reharness.recipes.cli import main
 from reharness.solver.models.base import Message, Sampling
 from reharness.solver.models.scripted import ScriptedEngine
@@ -36,9 +37,11 @@ def site(tmp_path: Path) -> Path:
     return folder
 
 
-def command(site: Path, out: Path, url: str, *more: str, die_at: int | None = None) -> subprocess.CompletedProcess[str]:
+def command(
+    site: Path, out: Path, url: str, *more: str, die_at: int | None = None, tasks: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     program = [str(SUPPORT / "killed_cli.py"), str(die_at)] if die_at else ["-m", "reharness.recipes"]
-    arguments = ["adapt", "largest?top=50", "--proposer", "mine", "--rounds", "2", "--proposals", "3", "--dev", "4",
+    arguments = ["adapt", "largest?top=50", *tasks, "--proposer", "mine", "--rounds", "2", "--proposals", "3", "--dev", "4",
                  "--held-out", "5", "--solver", f"endpoint?url={url}&model=m&key_env=NONE", "--set", "concurrency=1",
                  "--out", str(out), *more]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(site), "COLUMNS": "200"}
@@ -78,23 +81,24 @@ def test_a_third_party_s_task_and_proposer_are_used_and_short(site: Path, tmp_pa
     assert arm["held_out"]["final"]["mean"] == 1.0 and arm["held_out"]["seed"]["mean"] == 0.0
     assert arm["held_out"]["gain"]["n"] == 5
     assert summary["sandbox"] and summary["paid"]["solver"]["calls"] == len(server.bodies) > 13
-    assert "largest?top=50" in done.stdout and "n" in done.stdout and str(tmp_path / "run" / "report.html") in done.stdout
+    assert "largest?top=50" in done.stdout and "[0.57, 1.00]" in done.stdout and str(tmp_path / "run" / "report.html") in done.stdout
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Compute the maximum." in page
 
 
 def test_a_killed_and_resumed_run_equals_an_unbroken_one_and_pays_nothing_twice(site: Path, tmp_path: Path) -> None:
     with EndpointServer(ScriptedEngine(reply), "m") as server:
-        whole = command(site, tmp_path / "whole", server.url)
+        two = ["largest?top=30"]  # two chains at once, so that order of arrival could show
+        whole = command(site, tmp_path / "whole", server.url, tasks=two)
         assert whole.returncode == 0, whole.stderr
         # The endpoint's address is part of the configuration, so the broken run has the same server.
         server.bodies.clear()
         events = 0
         for die_at in (1, 2, 7, 5, 11):
-            killed = command(site, tmp_path / "broken", server.url, die_at=die_at)
+            killed = command(site, tmp_path / "broken", server.url, die_at=die_at, tasks=two)
             assert killed.returncode == -signal.SIGKILL, killed.stderr
             events += die_at
-        resumed = command(site, tmp_path / "broken", server.url)
+        resumed = command(site, tmp_path / "broken", server.url, tasks=two)
         assert resumed.returncode == 0, resumed.stderr
         asked = Counter(json.dumps(b, sort_keys=True) for b in server.bodies)
     assert set(asked.values()) == {1}, "a call was paid for twice"
@@ -103,6 +107,27 @@ def test_a_killed_and_resumed_run_equals_an_unbroken_one_and_pays_nothing_twice(
     assert first == second
     again = command(site, tmp_path / "broken", "http://127.0.0.1:9/v1")
     assert again.returncode == 2 and "another config" in again.stderr and "solver" in again.stderr
+
+
+def test_a_chain_that_was_measured_on_held_out_questions_is_over(site: Path, tmp_path: Path) -> None:
+    broken = {"on": True}
+
+    def flaky(messages: Sequence[Message], sampling: Sampling) -> str:
+        if broken["on"] and messages[-1]["content"].startswith("Shorten"):
+            raise EngineError("down for the third edit only")
+        return reply(messages, sampling)
+
+    with EndpointServer(ScriptedEngine(flaky), "m") as server:
+        arguments = ("--rounds", "1", "--solver", f"endpoint?url={server.url}&model=m&key_env=NONE&retries=0")
+        first = command(site, tmp_path / "run", server.url, *arguments)
+        assert first.returncode == 0, first.stderr
+        before = json.loads((tmp_path / "run" / "summary.json").read_text())
+        assert before["infra"] == 4 and before["arms"][0]["rounds"][0]["judged"][2]["infra"] == 4
+        broken["on"] = False
+        server.bodies.clear()
+        again = command(site, tmp_path / "run", server.url, *arguments)
+        assert again.returncode == 0 and server.bodies == [], again.stderr
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["arms"] == before["arms"]
 
 
 def test_a_finished_run_is_shown_again_without_a_single_call(site: Path, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def test_equal_sources_have_equal_fingerprints_and_different_ones_do_not() -> No
         ("def run(question):\n    return question\n", ["entry point"]),
         ("def run(question, tools, *, more):\n    return question\n", ["entry point"]),
         ("class A:\n    def run(self, question, tools):\n        return question\n", ["entry point"]),
+        (GOOD + "run = None\n", ["entry point"]),
         ("async def run(question, tools):\n    return question\n", ["entry point"]),
         ("def run(question, tools)\n    return question\n", ["line 1", "syntax"]),
         (GOOD + "X = '''\n=======\n'''\n", ["line 4", "marker"]),
@@ -66,5 +67,6 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 
 def test_a_harness_may_have_defaults_and_star_arguments() -> None:
+    Harness.from_source("def run(question):\n    return ''\n\n\n" + GOOD)  # the last one counts
     for head in ("def run(question, tools=None):", "def run(*args):", "def run(q, t, more=1):"):
         Harness.from_source(f"{head}\n    return ''\n")
