@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bench_batch import batch_dependence
 from benchmarks.bench_edits import edits_per_second
 from benchmarks.bench_evaluate import evaluate_vs_engine
 from benchmarks.bench_ledger import ledger_replay_speedup
@@ -23,6 +24,7 @@ FIGURES: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "sandbox_vs_bwrap": (sandbox_vs_bwrap, "warm run at least 8x faster than bwrap + fresh Python, root and user"),
     "evaluate_vs_engine": (evaluate_vs_engine, "at most 1.10x the bare engine's time, embedded and endpoint"),
     "edits_per_second": (edits_per_second, "at least 5,000/s parse + apply, 100/s with all Python checks"),
+    "batch_dependence": (batch_dependence, "no limit: why the fast setting is not repeatable and the exact one is"),
     "ledger_replay_speedup": (ledger_replay_speedup, "at least 50x faster from a full ledger, zero solver calls"),
 }
 

@@ -49,18 +49,19 @@ class LiveTable:
     def progress(self, proposer: str, task: str, event: Round | Scorecard) -> None:
         row = self._rows.setdefault((task, proposer), dict.fromkeys(_COLUMNS, ""))
         if isinstance(event, Scorecard):
-            row.update(round="seed", retained=f"{event.mean:.3f}")
+            row.update(round="seed", retained=f"{event.mean:.3f} (n={event.n})")
             return
         self._rounds += 1
         record = event.record()
         taken = event.accepted
+        retained = taken.card if taken and taken.card else event.parent_card
         row.update(
             round=str(event.number),
             stages="/".join(f"{record[k]:.0%}" for k in ("parsed_share", "applied_share", "ran_share")),
             mean=_number(record["mean_score"]),
             best=_number(record["best_score"]),
             accepted="yes" if taken else "no",
-            retained=_number(taken.card.mean if taken and taken.card else event.parent_card.mean),
+            retained=f"{retained.mean:.3f} (n={retained.n})",
             tokens=str(record["proposal_tokens"]),
             time=f"{event.seconds:.0f} s",
         )
