@@ -98,14 +98,17 @@ def format_fits(task: str, form: str) -> bool:
     return row is None or form not in row.unfit_formats
 
 
-def require_trainable(names: Iterable[str]) -> None:
-    """Raise TaskError naming each family that may not be trained on, and why."""
+def require_trainable(names: Iterable[str], raw: bool = False) -> None:
+    """Raise TaskError naming each family that may not be trained on with exact scoring (``raw``: with the family's
+    partial credit), and why."""
     table = load_table()
     refused = []
     for name in names:
         row = table.get(f"rg/{family_of(name)}")
         if row is None or not row.trainable:
             refused.append(f"{name}: {row.why if row else 'not in the audit'}")
+        elif raw and not row.trainable_raw:
+            refused.append(f"{name}: partial credit pays {row.raw_answer} {row.raw:.2f} on average; use exact=true")
     if refused:
         raise TaskError("not to be trained on by the audit: " + "; ".join(refused))
 

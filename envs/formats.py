@@ -213,7 +213,7 @@ def format_varied(
 
     Each task's format depends on the seed, the task's own name and the set of formats, not on the other tasks, so
     that adding a task moves no other. ``fits(task, format)`` says whether the format can hold the task's answers
-    (for Reasoning Gym: `reharness.envs.audit.format_fits`); without it every format fits every task.
+    (for Reasoning Gym: `reharness.envs.audit_rows.format_fits`); without it every format fits every task.
     """
     names = sorted({get_format(name).name for name in formats})
     assigned = {}

@@ -11,6 +11,7 @@ import importlib.metadata
 import json
 import logging
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,9 @@ EXACT_ABOVE = 0.98
 """With ``exact`` a score counts 1 above this and 0 otherwise."""
 ITEM_WALL_S = 120.0
 """Longest wait for one generated item (the slowest family takes about 2 s)."""
+MAX_QUESTIONS = 100_000
+"""Most questions of one draw: all their items are made, and held in memory, before the first is frozen."""
+_SCORES_DECIDED_BY = ("formats.py", "reasoning_gym.py", "rg_guard.py", "rg_worker.py", "scoring.py")
 _ITEMS_PER_QUESTION = 20
 """How many items may be looked at, per distinct question asked for, before a family counts as exhausted."""
 
@@ -35,6 +39,13 @@ log = logging.getLogger(__name__)
 def rg_version() -> str:
     """Version of the installed reasoning-gym package (its metadata; ``reasoning_gym.__version__`` is out of date)."""
     return importlib.metadata.version("reasoning-gym")
+
+
+@functools.cache
+def _scoring_code() -> str:
+    """Hash of the source text (line ends as \\n) of every module of ours that has a part in a score."""
+    room = resources.files("reharness.envs")
+    return content_hash([room.joinpath(name).read_text(encoding="utf-8") for name in _SCORES_DECIDED_BY])
 
 
 @functools.cache
@@ -104,7 +115,7 @@ class ReasoningGymTask:
             "format": self.format.name,
             "exact": self.exact,
         }
-        self.scorer_version = f"rg-{rg_version()}-{content_hash('rg-scorer', 1, self.spec)[:16]}"
+        self.scorer_version = f"rg-{rg_version()}-{content_hash('rg-scorer', _scoring_code(), self.spec)[:16]}"
 
     def __repr__(self) -> str:
         shown = {"format": self.format.name, "exact": self.exact, **self.params}
@@ -114,9 +125,11 @@ class ReasoningGymTask:
 
     def questions(self, n: int, seed: int) -> Sequence[Question]:
         """``n`` questions with different texts, the first of them the same for every ``n``. The same seed gives the
-        same questions in every format. Raises TaskError when the family has too few, or when the answer format
-        cannot hold one of the answers (several lines under `last_line`).
+        same questions in every format. Raises TaskError when the family has too few, for more than `MAX_QUESTIONS`,
+        or when the answer format cannot hold one of the answers (several lines under `last_line`).
         """
+        if n > MAX_QUESTIONS:
+            raise TaskError(f"{self.name}: {n} questions are too many; ask for at most {MAX_QUESTIONS}")
         frozen = FrozenItems(self.family, self.params_json, seed)
         questions: dict[str, Question] = {}
         seen = 0

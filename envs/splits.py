@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Literal, get_args
 
+from reharness.envs.audit_rows import require_trainable
 from reharness.envs.errors import ConfigError, TaskError, UnknownNameError
 from reharness.envs.formats import FORMATS
 from reharness.envs.types import ProtocolName, Question, QuestionSets, Task, content_hash
@@ -70,19 +71,29 @@ def stream_seed(seed: int, stream: str) -> int:
 
 
 def question_sets(
-    task: Task, protocol: ProtocolName, n_feedback: int, n_score: int, n_eval: int, seed: int
+    task: Task,
+    protocol: ProtocolName,
+    n_feedback: int,
+    n_score: int,
+    n_eval: int,
+    seed: int,
+    *,
+    allow_untrainable: bool = False,
 ) -> QuestionSets:
     """Q_fb, Q_score and Q_eval of a task under protocol ``train`` or ``adapt_rg`` (paper 2609.35738, protocol section).
 
-    ``train``: ``n_feedback`` and ``n_score`` different questions. ``adapt_rg``: the same ``n_score`` dev questions
-    serve both, so the two numbers must agree. Q_eval comes from a stream of its own and shares no question text with
-    the dev ones. Raises TaskError when the family has too few different questions.
+    ``train``: ``n_feedback`` and ``n_score`` different questions, of a Reasoning Gym family only if the committed audit
+    clears it for training with the task's scoring, or with ``allow_untrainable``. ``adapt_rg``: the same ``n_score``
+    dev questions serve both, so the two numbers must agree. Q_eval comes from a stream of its own and shares no
+    question text with the dev ones. Raises TaskError when the task has too few different questions.
     """
     if min(n_feedback, n_score, n_eval) < 0 or n_score == 0:
         raise TaskError(f"cannot draw {n_feedback} feedback, {n_score} scoring and {n_eval} held-out questions")
     dev_seed, eval_seed = stream_seed(seed, "dev"), stream_seed(seed, "eval")
     if protocol == "train":
-        dev = tuple(task.questions(n_feedback + n_score, dev_seed))
+        if task.name.startswith("rg/") and not allow_untrainable:
+            require_trainable([task.name], raw=not getattr(task, "exact", False))
+        dev = _draw(task, n_feedback + n_score, dev_seed, f"{n_feedback} feedback and {n_score} scoring questions")
         feedback, scoring = dev[:n_feedback], dev[n_feedback:]
     elif protocol == "adapt_rg":
         if n_feedback != n_score:
@@ -90,18 +101,29 @@ def question_sets(
                 f"protocol 'adapt_rg' uses the same dev questions for feedback and scoring; "
                 f"ask for equal numbers, not {n_feedback} and {n_score}"
             )
-        dev = feedback = scoring = tuple(task.questions(n_score, dev_seed))
+        dev = feedback = scoring = _draw(task, n_score, dev_seed, f"{n_score} dev questions")
     else:
         raise TaskError(f"protocol {protocol!r} does not draw a task's questions by number; use 'train' or 'adapt_rg'")
     return QuestionSets(protocol, feedback, scoring, _held_out(task, dev, n_eval, eval_seed))
 
 
+def _draw(task: Task, n: int, seed: int, needed: str) -> tuple[Question, ...]:
+    """``n`` questions with different texts. Raises TaskError when the task does not give so many."""
+    drawn = tuple(task.questions(n, seed))[:n]
+    if (different := len({q.text for q in drawn})) < n:
+        raise TaskError(
+            f"{task.name}: gave {different} different questions of {n} asked for, too few for {needed};"
+            " ask for fewer, or make the task larger"
+        )
+    return drawn
+
+
 def _held_out(task: Task, dev: tuple[Question, ...], n: int, seed: int) -> tuple[Question, ...]:
-    """The first ``n`` questions of the stream whose text no dev question has."""
-    taken = {q.text for q in dev}
-    drawn = n
+    """The first ``n`` questions of the stream whose text no dev question has; at most ``n + len(dev)`` are drawn."""
+    taken, drawn = {q.text for q in dev}, n
     while n:
-        fresh = [q for q in task.questions(drawn, seed) if q.text not in taken]
+        questions = _draw(task, drawn, seed, f"{n} held-out questions beside {len(dev)} dev ones")
+        fresh = [q for q in questions if q.text not in taken]
         if len(fresh) >= n:
             return tuple(fresh[:n])
         drawn += n - len(fresh)

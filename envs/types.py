@@ -66,9 +66,9 @@ class Task(Protocol):
 class QuestionSets:
     """Q_fb, Q_score and Q_eval of one task under one protocol (paper 2609.35738, protocol section).
 
-    ``train``: Q_fb and Q_score disjoint. ``adapt_rg``: the same dev questions serve both. ``adapt_qa``: per round a
-    draw of ``per_round`` = (feedback, scoring) questions from a pool, disjoint within the round. Q_eval shares no
-    question with any of them, and opens only to a seal (see ``held_out``).
+    ``train``: Q_fb and Q_score disjoint. ``adapt_rg``: the same dev questions serve both. ``adapt_qa``: one round's
+    draw from a pool, Q_fb and Q_score disjoint. Q_eval shares no question with any of them, and opens only to a seal
+    (see ``held_out``).
     """
 
     protocol: ProtocolName
@@ -80,8 +80,8 @@ class QuestionSets:
         fb, score, held = ({q.key for q in qs} for qs in (self.feedback, self.scoring, self._eval))
         if not self.scoring:
             raise TaskError("Q_score is empty: ask for at least one scoring question")
-        if self.protocol == "train" and fb & score:
-            raise TaskError(f"protocol 'train' needs Q_fb and Q_score disjoint; {len(fb & score)} are in both")
+        if self.protocol in ("train", "adapt_qa") and (both := fb & score):
+            raise TaskError(f"protocol {self.protocol!r} needs Q_fb and Q_score disjoint; {len(both)} are in both")
         if self.protocol == "adapt_rg" and fb != score:
             raise TaskError("protocol 'adapt_rg' uses the same dev questions as Q_fb and Q_score; they differ")
         if seen := held & (fb | score):

@@ -27,6 +27,17 @@ from reharness.solver.models.chat import ChatTokenizer
 
 TOO_LONG = re.compile(r"context[ _](length|window|size)|too many tokens|prompt is too long", re.IGNORECASE)
 """How servers say, in a 400, that a prompt does not fit (vLLM, llama-server, hosted services)."""
+PLAIN = "Say yes."
+"""With `EVERY_FIELD`, what tells a server that refuses a prompt from one that refuses our kind of request."""
+EVERY_FIELD = Sampling(max_tokens=1, temperature=1.0, seed=1, stop=("\n\n",))
+
+
+class _Refused(EngineError):
+    """HTTP 400, 413 or 422: the server will not have this request; ``said`` is why, in its words."""
+
+    def __init__(self, where: str, status: int, said: str) -> None:
+        super().__init__(f"{where}: refused the request (HTTP {status}): {said}")
+        self.said = said
 
 
 class EndpointEngine:
@@ -38,8 +49,10 @@ class EndpointEngine:
     ``retries`` times, with growing waits or as ``Retry-After`` says. The key is read from the environment variable
     ``key_env``; only an endpoint on this machine or in a private network may do without one.
 
-    Raises ``ConfigError`` for a URL or key that cannot be used; ``EngineError`` when the endpoint cannot answer or
-    another model than ``model`` did; ``PromptTooLong`` when it says that the prompt does not fit.
+    Raises ``ConfigError`` for a URL or key that cannot be used; ``EngineError`` when the endpoint cannot answer,
+    another model than ``model`` did, or another snapshot of it than the one that answered first; ``PromptTooLong``
+    when it says that the prompt does not fit; ``PromptRejected`` when it refuses the prompt (400, 413, 422) and yet
+    answers a plain one.
     """
 
     def __init__(
@@ -53,21 +66,21 @@ class EndpointEngine:
         timeout_s: float = 120.0,
         retries: int = 5,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"endpoint url {url!r}: give it as http://host:port/v1")
-        self.url = url.rstrip("/") if parts.path.strip("/") else f"{url.rstrip('/')}/v1"
+        self.url, host = _normal(url)
         self.model, self.tokenizer = model, tokenizer
         self.concurrency, self.timeout_s, self.retries = concurrency, timeout_s, retries
         self._key = os.environ.get(key_env, "")
-        if not self._key and not _is_private(parts.hostname):
+        if not self._key and not _is_private(host):
             raise ConfigError(f"endpoint {self.url}: the environment variable {key_env} holds no API key; set it")
         self._key_env = key_env
+        self._served: str | None = None
         self._client: tuple[asyncio.AbstractEventLoop, Any, asyncio.Semaphore] | None = None
 
     @cached_property
     def identity(self) -> EngineIdentity:
-        return EngineIdentity("endpoint", self.model, "", self.tokenizer.template_hash if self.tokenizer else "")
+        """With the URL: two servers may serve different weights under one model name."""
+        template = self.tokenizer.template_hash if self.tokenizer else ""
+        return EngineIdentity(f"endpoint {self.url}", self.model, "", template)
 
     async def probe(self) -> None:
         """Is the endpoint up, is the key valid, does it have the model? Each is an ``EngineError`` of its own."""
@@ -85,11 +98,7 @@ class EndpointEngine:
     async def generate(self, messages: Sequence[Message], sampling: Sampling) -> Completion:
         if self.tokenizer:
             return await self.generate_text(self.tokenizer.render(messages), sampling)
-        client, slots = self._connect()
-        async with slots:
-            reply = await self._ask(
-                client.chat.completions.create(messages=[dict(m) for m in messages], **self._request(sampling))
-            )
+        reply = await self._answer(messages, sampling)
         return self._completion(reply, "".join(m["content"] for m in messages), sampling)
 
     async def generate_text(self, prompt: str, sampling: Sampling) -> Completion:
@@ -97,14 +106,7 @@ class EndpointEngine:
         if self.tokenizer:
             _, max_tokens = self.tokenizer.fit(prompt, sampling)
             sampling = Sampling(max_tokens, sampling.temperature, sampling.top_p, sampling.seed, sampling.stop)
-        client, slots = self._connect()
-        async with slots:
-            reply = await self._ask(
-                client.completions.create(
-                    prompt=prompt, extra_body={"add_special_tokens": False}, **self._request(sampling)
-                )
-            )
-        return self._completion(reply, prompt, sampling)
+        return self._completion(await self._answer(prompt, sampling), prompt, sampling)
 
     def count_tokens(self, text: str) -> int:
         """Exact with a tokenizer; otherwise estimated at four bytes a token."""
@@ -128,6 +130,28 @@ class EndpointEngine:
             )
             self._client = (loop, client, asyncio.Semaphore(self.concurrency))
         return self._client[1], self._client[2]
+
+    async def _answer(self, prompt: str | Sequence[Message], sampling: Sampling) -> Any:
+        """The reply to a text or to messages. A refusal is laid on the prompt, and so on the harness that wrote it,
+        only when the server answers a plain prompt with every field that we ever send: else it may refuse them all.
+        """
+        try:
+            return await self._send(prompt, sampling)
+        except _Refused as error:
+            said = error.said
+        if TOO_LONG.search(said):
+            raise PromptTooLong(f"the prompt does not fit the model's window: {said}")
+        await self._send(PLAIN if isinstance(prompt, str) else [{"role": "user", "content": PLAIN}], EVERY_FIELD)
+        raise PromptRejected(f"the model's server refused the prompt: {said}")
+
+    async def _send(self, prompt: str | Sequence[Message], sampling: Sampling) -> Any:
+        client, slots = self._connect()
+        request = self._request(sampling)
+        async with slots:
+            if isinstance(prompt, str):
+                extra = {"add_special_tokens": False}  # the template has put them in
+                return await self._ask(client.completions.create(prompt=prompt, extra_body=extra, **request))
+            return await self._ask(client.chat.completions.create(messages=[dict(m) for m in prompt], **request))
 
     def _request(self, sampling: Sampling) -> dict[str, Any]:
         request: dict[str, Any] = {
@@ -161,8 +185,8 @@ class EndpointEngine:
                 f"{where}: knows no such path or model (HTTP 404) for model {self.model!r}: {_said(error)}"
             ) from error
         except openai.APIStatusError as error:
-            if error.status_code in (400, 413, 422) and TOO_LONG.search(_said(error)):
-                raise PromptTooLong(f"the prompt does not fit the model's window: {_said(error)}") from error
+            if error.status_code in (400, 413, 422):
+                raise _Refused(where, error.status_code, _said(error)) from error
             raise EngineError(f"{where}: HTTP {error.status_code} after retries: {_said(error)}") from error
         except (openai.OpenAIError, json.JSONDecodeError) as error:
             raise EngineError(f"{where}: its answer is not what the protocol says: {error!r:.300}") from error
@@ -187,10 +211,34 @@ class EndpointEngine:
         # A hosted service answers for "name" with its dated snapshot "name-2026-01-31".
         if not re.fullmatch(re.escape(self.model) + r"(-\d[\d-]*)?", served):
             raise EngineError(f"endpoint {self.url}: was asked for model {self.model!r} and answered with {served!r}")
+        self._served = self._served or served
+        if served != self._served:
+            raise EngineError(
+                f"endpoint {self.url}: answered with {served!r}, before that with {self._served!r}: the weights behind"
+                f" {self.model!r} changed; ask for the snapshot by its full name"
+            )
         if choice.finish_reason == "content_filter":
             raise PromptRejected(f"endpoint {self.url}: its content filter stopped the answer")
         cut = choice.finish_reason == "length" and not stopped
         return Completion(text, prompt_tokens, completion_tokens, "length" if cut else "stop", served)
+
+
+def _normal(url: str) -> tuple[str, str]:
+    """The URL in one form (lower-case host, no needless port or slash, ``/v1`` where there is no path), and its host.
+    Raises ConfigError for what is no URL of an endpoint, or would bring a secret into the ledger."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:  # a port that is no number
+        raise ConfigError(f"endpoint url {url!r}: {error}; give it as http://host:port/v1") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise ConfigError(f"endpoint url {url!r}: give it as http://host:port/v1")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ConfigError(f"endpoint url of {host}: leave out name, password, ? and #; give the key by key_env")
+    place = f"[{host}]" if ":" in host else host
+    if port not in (None, 80 if parts.scheme == "http" else 443):
+        place += f":{port}"
+    return f"{parts.scheme}://{place}/{parts.path.strip('/') or 'v1'}", host
 
 
 def _said(error: Any) -> str:

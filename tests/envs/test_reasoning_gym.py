@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,35 @@ def test_is_a_task_with_a_spec() -> None:
         ReasoningGymTask("chain_sum", **kw).scorer_version for kw in ({}, {"exact": True}, {"format": "tag"}, {"max_terms": 3})
     }  # fmt: skip
     assert len(versions) == 4 and task.scorer_version not in versions
+
+
+@pytest.mark.parametrize("changed", ["formats.py", "rg_guard.py", "rg_worker.py", "scoring.py", "reasoning_gym.py"])
+def test_a_change_of_the_scoring_code_changes_the_scorer_version(
+    changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = ReasoningGymTask("chain_sum").scorer_version
+    room = tmp_path / "elsewhere"
+    shutil.copytree(Path(reasoning_gym.__file__).parent, room, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr("importlib.resources.files", lambda package: room)
+
+    def version() -> str:
+        reasoning_gym._scoring_code.cache_clear()
+        return ReasoningGymTask("chain_sum").scorer_version
+
+    try:
+        assert version() == before  # the place of the installation has no part in it
+        source = (room / changed).read_bytes()
+        (room / changed).write_bytes(source.replace(b"\n", b"\r\n"))
+        assert version() == before
+        (room / changed).write_bytes(source + b"X = 1\n")
+        assert version() != before
+    finally:
+        reasoning_gym._scoring_code.cache_clear()
+
+
+def test_too_many_questions_are_refused_before_any_is_made() -> None:
+    with pytest.raises(TaskError, match="rg/chain_sum: 99999999999999 questions are too many; ask for at most 100000"):
+        ReasoningGymTask("chain_sum").questions(99999999999999, 0)
 
 
 def test_bad_names_and_values_say_what_is_right() -> None:

@@ -131,6 +131,28 @@ def test_a_worker_that_stalls_or_dies_costs_one_answer_only() -> None:
     assert scoring.score_many("chain_sum", "{}", pairs) == [1.0] * 6
 
 
+@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_score_that_the_worker_s_death_cost_can_be_asked_again(how: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = ReasoningGymTask("rush_hour")
+    question = task.questions(1, 0)[0]
+    task.score(question, "junk")
+    assert SCORER._process is not None
+    dying = SCORER._process
+    monkeypatch.setattr(scoring, "SCORE_WALL_S", 1.0 if how == signal.SIGSTOP else 30.0)
+    if how == signal.SIGSTOP:
+        os.kill(dying.pid, how)
+    else:
+        threading.Timer(0.5, dying.kill).start()  # while it is at work: this answer takes 5 CPU seconds
+    with pytest.raises(WorkerDied, match="was killed" if how == signal.SIGSTOP else "ended"):
+        task.score(question, "A+99999999999999")
+    monkeypatch.undo()
+    assert dying.poll() is not None
+    assert task.score(question, "junk") <= 0.01
+    easy = ReasoningGymTask("chain_sum")
+    other = easy.questions(1, 0)[0]
+    assert easy.score(other, easy.reveal(other) or "") == 1.0
+
+
 def test_refused_parameters_are_an_error_for_every_answer() -> None:
     entry = ReasoningGymTask("chain_sum").questions(1, 0)[0].gold
     results = scoring.score_many("chain_sum", '{"min_terms": 9, "max_terms": 2}', [(entry, "1")] * 3)

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 
 import pytest
 from endpoint import EndpointServer, Faults
@@ -154,6 +155,71 @@ def test_a_prompt_that_does_not_fit_is_the_harness_s_error():
 
     with EndpointServer(ScriptedEngine(refuse), "m") as server, pytest.raises(PromptTooLong, match="does not fit"):
         ask(EndpointEngine(server.url, "m"))
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+@pytest.mark.parametrize("templated", [False, True])
+def test_a_refused_prompt_is_the_harness_s_error_when_a_plain_one_is_answered(status, templated):
+    faults = Faults()
+    with EndpointServer(ScriptedEngine(lambda m, s: "ok"), "m", faults) as server:
+        engine = EndpointEngine(server.url, "m", tokenizer=ChatTokenizer(tokenizer_folder()) if templated else None)
+        probe(engine)
+        faults.statuses = [status]
+        with pytest.raises(PromptRejected, match=r"refused the prompt: .*injected") as caught:
+            ask(engine)
+        assert not isinstance(caught.value, PromptTooLong) and "127.0.0.1" not in str(caught.value)
+        assert {"temperature", "seed", "top_p", "stop", "max_tokens"} <= set(server.bodies[0])
+        assert ask(engine).text == "ok"
+        faults.statuses = [status] * 2  # whatever we ask is refused: no prompt's fault
+        with pytest.raises(EngineError, match=rf"refused the request \(HTTP {status}\)"):
+            ask(engine)
+        faults.statuses = [status, *[500] * 9]
+        with pytest.raises(EngineError, match="HTTP 500"):
+            ask(EndpointEngine(server.url, "m", retries=0))
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_wrong_key_or_path_is_never_the_harness_s_error(status):
+    with EndpointServer(echo(), "m", Faults(statuses=[status])) as server, pytest.raises(EngineError):
+        ask(EndpointEngine(server.url, "m"))
+
+
+def test_servers_do_not_share_an_identity_and_ways_to_write_a_url_do():
+    def named(url):
+        return EndpointEngine(url, "m").identity
+
+    assert named("http://localhost:8000").engine == "endpoint http://localhost:8000/v1"
+    assert named("http://LOCALHOST:8000/v1/") == named("http://localhost:8000/") == named("http://localhost:8000/v1")
+    assert named("http://localhost:80/v1") == named("http://localhost/v1") != named("https://localhost/v1")
+    assert named("http://localhost:8000/v1") != named("http://localhost:8001/v1")
+    assert named("http://[::1]:8000").engine == "endpoint http://[::1]:8000/v1"
+    for bad in ("http://u:secret@localhost:1/v1", "http://localhost:1/v1?key=secret", "http://localhost:x/v1"):
+        with pytest.raises(ConfigError) as caught:
+            EndpointEngine(bad, "m")
+        assert "secret" not in str(caught.value)
+
+
+def test_another_snapshot_than_the_first_is_an_error():
+    faults = Faults(served_model="m-2026-01-31")
+    with EndpointServer(echo(), "m", faults) as server:
+        engine = EndpointEngine(server.url, "m")
+        assert ask(engine).weights == ask(engine).weights == "m-2026-01-31"
+        faults.served_model = "m-2026-05-01"
+        with pytest.raises(EngineError, match=r"answered with 'm-2026-05-01', before that with 'm-2026-01-31'"):
+            ask(engine)
+        assert ask(EndpointEngine(server.url, "m")).weights == "m-2026-05-01"
+
+
+def test_the_test_server_ends_open_connections_quietly(caplog):
+    with EndpointServer(echo(), "m", Faults(slow=1, slow_s=60)) as server:
+        host, port = server.url.removeprefix("http://").removesuffix("/v1").split(":")
+        idle, busy = (socket.create_connection((host, int(port)), timeout=10) for _ in range(2))
+        busy.sendall(b"GET /v1/models HTTP/1.1\r\n\r\n")
+        while not server.requests:
+            time.sleep(0.01)
+    with idle, busy:
+        assert idle.recv(1) == busy.recv(1) == b""
+    assert not caplog.records
 
 
 def test_concurrency_is_bounded_and_used():

@@ -91,8 +91,8 @@ class EndpointServer:
                     f"retry-after-ms: 20\r\n\r\n".encode() + payload
                 )
                 await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            return  # `_stop` cancels: to a client it is a connection that ends, to asyncio it must be no failure
         finally:
             writer.close()
 
