@@ -45,16 +45,16 @@ class AdaptConfig(Config):
     harness: str = ""
     """Path of the harness to start from; the interface's seed harness when empty."""
     mode: Literal["sequential", "independent"] = "sequential"
-    rounds: int = Field(3, ge=1)
-    proposals: int = Field(8, ge=1)
+    rounds: int = Field(3, ge=1, le=10_000)
+    proposals: int = Field(8, ge=1, le=1000)
     rule: Literal["accept_if_better", "take_best_scoring"] = "accept_if_better"
-    dev: int = Field(16, ge=1)
-    held_out: int = Field(32, ge=1)
-    repeats: int = Field(1, ge=1)
+    dev: int = Field(16, ge=1, le=100_000)
+    held_out: int = Field(32, ge=1, le=100_000)
+    repeats: int = Field(1, ge=1, le=1000)
     seed: int = 0
     window: int = Field(4096, ge=256)
     """Tokens of a proposer's context."""
-    concurrency: int = Field(32, ge=1)
+    concurrency: int = Field(32, ge=1, le=1000)
     rung: int | None = Field(None, ge=1, le=3)
     """Insist on this rung of the sandbox ladder; the strongest that proves itself when not given."""
     limits: Limits = Limits()

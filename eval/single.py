@@ -31,11 +31,11 @@ class RunConfig(Config):
 
     harness: str
     task: str
-    n: int = Field(16, ge=1)
+    n: int = Field(16, ge=1, le=100_000)
     seed: int = 0
-    repeats: int = Field(1, ge=1)
+    repeats: int = Field(1, ge=1, le=1000)
     solver: EngineField = EmbeddedConfig()
-    concurrency: int = Field(32, ge=1)
+    concurrency: int = Field(32, ge=1, le=1000)
     rung: int | None = Field(None, ge=1, le=3)
     limits: Limits = Limits()
     budgets: Budgets = Budgets()
