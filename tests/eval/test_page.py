@@ -87,7 +87,7 @@ def test_what_language_models_wrote_is_text(page: Document) -> None:
 FRAGMENTS = ["<b>", "</pre>", "</svg>", "<!--", "{{ 7*7 }}", "]]>", "&lt;", "$x^2$", "_"]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.text(st.characters(codec=None), max_size=40), st.sampled_from(FRAGMENTS))
 def test_no_text_adds_an_element_or_breaks_the_page(words: str, fragment: str) -> None:
     summary = make_summary()

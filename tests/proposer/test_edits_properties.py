@@ -26,7 +26,6 @@ def completion(search: list[str], replace: list[str]) -> str:
     return "\n".join(["why", "<<<<<<< SEARCH", *search, "=======", *replace, ">>>>>>> REPLACE", ""])
 
 
-@settings(deadline=None)
 @given(unique_lines("a"), unique_lines("b"), unique_lines("c"), st.lists(LINE | ODD, max_size=4), st.booleans())
 def test_splice_is_exact_and_touches_nothing_else(
     before: list[str], middle: list[str], after: list[str], new: list[str], final_lf: bool
@@ -37,7 +36,6 @@ def test_splice_is_exact_and_touches_nothing_else(
     assert result.source == "".join(line + "\n" for line in [*before, *new, *after])
 
 
-@settings(deadline=None)
 @given(unique_lines("a"), st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=7), st.integers(1, 3))
 def test_a_search_applies_iff_it_stands_exactly_once(tail: list[str], text: list[str], size: int) -> None:
     search = ["a", "b", "a"][:size]
@@ -47,7 +45,6 @@ def test_a_search_applies_iff_it_stands_exactly_once(tail: list[str], text: list
     assert kind == {0: "no_match", 1: None}.get(placements, "ambiguous")
 
 
-@settings(deadline=None)
 @given(unique_lines("a"), unique_lines("b"))
 def test_all_or_nothing(lines: list[str], other: list[str]) -> None:
     good, bad = completion([lines[0]], ["first"]), completion([other[0]], ["second"])
@@ -56,7 +53,7 @@ def test_all_or_nothing(lines: list[str], other: list[str]) -> None:
     assert (result.error.kind, result.error.block) == ("no_match", 2)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @example("x = 1\n", ["<<<<<<< SEARCH", "x = 1", "=======", "x = " + "-" * 20_000 + "1", ">>>>>>> REPLACE"], False)
 @example("x = 1\n", ["<<<<<<< SEARCH", "x = 1", "=======", "x = " + "not " * 9_000 + "1", ">>>>>>> REPLACE"], False)
 @example("x = 1\n", ["<<<<<<< SEARCH", "x = 1", "=======", "x = y" + ".y" * 20_000, ">>>>>>> REPLACE"], False)

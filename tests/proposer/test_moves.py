@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runs import with_solver
 
@@ -153,7 +153,6 @@ def test_an_algorithm_leaves_other_questions_to_the_solver() -> None:
         assert answer(moved(SEED, name), "asked", question="Who wrote the play?") == "asked"
 
 
-@settings(deadline=None)
 @given(st.text() | st.sampled_from(["1/0", "((1+", "between 9 and 3", "text: A", "[[1]]", "the base-1 number 1 to base-1"]))
 def test_an_algorithm_raises_on_no_text(question: str) -> None:
     for name in set(SOLVED_BY.values()):

@@ -1,7 +1,7 @@
 """Two sources become the blocks that turn one into the other."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reharness.proposer.edits import answer_of, apply_edit, parse_search_replace
@@ -11,7 +11,6 @@ from reharness.proposer.moves_edit import make_edit
 LINES = st.lists(st.sampled_from(["a", "b", "", "    a", "\x0c", "x\u2028y", "========", "```", "NO CHANGE"]), max_size=14)
 
 
-@settings(deadline=None)
 @given(LINES, LINES)
 def test_the_edit_turns_one_source_into_the_other(old: list[str], new: list[str]) -> None:
     parent, wanted = ("".join(line + "\n" for line in lines) for lines in (old, new))
