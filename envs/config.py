@@ -39,7 +39,7 @@ def load_config(model: type[C], path: Path | None = None, overrides: Sequence[st
     Raises ``ConfigError`` naming file and key; for an unknown key ``UnknownNameError`` with the nearest valid one.
     """
     data: dict[str, Any] = {}
-    where = str(path) if path else "configuration"
+    where = f"{path} and the command line" if path else "configuration"
     if path is not None:
         try:
             data = tomllib.loads(path.read_text(encoding="utf-8"))

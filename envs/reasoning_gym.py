@@ -89,6 +89,8 @@ class ReasoningGymTask:
         self.family = family_of(family)
         self.name = f"rg/{self.family}"
         self.format = get_format(format)
+        if not isinstance(exact, bool):
+            raise TaskError(f"{self.name}: exact is true or false, not {exact!r}")
         self.exact = exact
         facts = catalog()[self.family]
         for key in params:

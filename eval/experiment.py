@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
@@ -112,10 +111,9 @@ async def run_adapt(config: AdaptConfig, path: Path, watch: Watch | None = None)
     seeds = [Harness.load(config.harness, t.interface) if config.harness else seed_harness(t.interface) for t in tasks]
     sets = [question_sets(t, "adapt_rg", config.dev, config.dev, config.held_out, config.seed) for t in tasks]
     async with AsyncExitStack() as stack:
-        run = RunDir(path, config)
-        stack.callback(run.close)
         inputs = {"tasks": [t.scorer_version for t in tasks], "harnesses": [h.fingerprint for h in seeds]}
-        run.ledger.bind("inputs", json.dumps(inputs))
+        run = RunDir(path, config, inputs)
+        stack.callback(run.close)
         engines = await _engines(config, stack)
         sandbox = await Sandbox.start(rung=config.rung)
         stack.push_async_callback(sandbox.aclose)
@@ -183,7 +181,8 @@ async def _run_arm(arm: Arm, config: AdaptConfig, solver: Solver, run: RunDir, w
         watch.done(arm.title, arm.label, held)
     phi = {"seed": solver.runtime_fingerprint(chain.seed), "final": solver.runtime_fingerprint(chain.harness)}
     record = {**_record(arm, chain, held), "phi": phi, "seconds": round(time.monotonic() - start, 1)}
-    run.ledger.put("chain", f"{key} done", record)
+    if not record["held_out"]["infra"]:
+        run.ledger.put("chain", f"{key} done", record)
     return record
 
 

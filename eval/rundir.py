@@ -26,10 +26,11 @@ MIN_FREE_BYTES = 64 << 20
 
 
 class RunDir:
-    """Opens (or creates) ``path`` for one configuration. Raises ``LedgerError`` when the folder cannot be used, the
+    """Opens (or creates) ``path`` for one configuration and its ``inputs`` (what the configuration names: scorer
+    versions of the tasks, fingerprints of the harnesses). Raises ``LedgerError`` when the folder cannot be used, the
     disk is nearly full, another run holds it, or it was made with another configuration (the difference is shown)."""
 
-    def __init__(self, path: Path, config: Config) -> None:
+    def __init__(self, path: Path, config: Config, inputs: dict[str, Any]) -> None:
         self.path = path
         try:
             for folder in (path, path / "harnesses", path / "diffs"):
@@ -41,7 +42,9 @@ class RunDir:
             raise LedgerError(f"{path}: only {free >> 20} MiB are free on its disk; free at least {need} MiB")
         self.ledger = Ledger(path / "ledger.sqlite")
         try:
-            self.ledger.bind("config", json.dumps(config.resolved(), sort_keys=True))
+            settings = {k: v for k, v in config.resolved().items() if k != "harness"}  # a path: its content is an input
+            self.ledger.bind("config", json.dumps(settings, sort_keys=True))
+            self.ledger.bind("inputs", json.dumps(inputs, sort_keys=True))
             self.resumed = self.ledger.count("outcome")
             self.write_json("config.json", {"hash": config.digest(), "config": config.resolved()})
             self.metrics([])

@@ -15,6 +15,7 @@ from reharness.envs.config import Config
 from reharness.envs.errors import InfraLimitError
 from reharness.envs.registry import get_task
 from reharness.envs.types import Question, Task
+from reharness.eval.render.text import visible
 from reharness.eval.rundir import RunDir
 from reharness.eval.stats import bounded_mean
 from reharness.solver.evaluate import Solver, evaluate
@@ -48,7 +49,7 @@ async def run_harness(config: RunConfig, path: Path) -> tuple[Task, Sequence[Que
     harness = seed_harness(task.interface) if seed else Harness.load(config.harness, task.interface)
     questions = task.questions(config.n, config.seed)
     async with AsyncExitStack() as stack:
-        run = RunDir(path, config)
+        run = RunDir(path, config, {"tasks": [task.scorer_version], "harnesses": [harness.fingerprint]})
         stack.callback(run.close)
         engine = make_engine(config.solver)
         stack.push_async_callback(engine.aclose)
@@ -79,7 +80,7 @@ def print_scorecard(console: Console, task: Task, questions: Sequence[Question],
         question = texts[key]
         gold = task.reveal(question) or ""
         row = (question.text[:300], _verdict(outcome), _shown(outcome)[:300], gold[:200])
-        table.add_row(*map(Text, row))  # as text: what a model wrote is no markup
+        table.add_row(*(Text(visible(cell)) for cell in row))  # what a model wrote is no markup and no terminal command
     if show:
         console.print(table)
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from reharness.envs.errors import ReharnessError, UnknownNameError
+from reharness.envs.errors import ConfigError, InfraLimitError, ReharnessError, UnknownNameError
+from reharness.eval.render.text import visible
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 console = Console()
 
+T = TypeVar("T")
 Set = Annotated[list[str] | None, typer.Option("--set", help="Override a configuration key, e.g. budgets.llm_calls=8.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="TOML file with the configuration.")]
 Solver = Annotated[str | None, typer.Option(help="embedded, or e.g. 'endpoint?url=http://localhost:8000/v1&model=name'.")]
@@ -44,6 +47,8 @@ def adapt(
     from reharness.eval.experiment import AdaptConfig
     from reharness.proposer.factory import ProposerConfig
 
+    if not tasks and config is None:
+        raise ConfigError("name at least one of the tasks: reharness adapt chain_sum (`reharness tasks` lists them)")
     settings = load_config(
         AdaptConfig, config, override or (),
         tasks=tasks or None, harness=harness, mode=mode, rounds=rounds, proposals=proposals, dev=dev, held_out=held_out,
@@ -56,13 +61,13 @@ def adapt(
     _adapt(settings, out or Path("runs") / f"adapt-{settings.digest()[:10]}")
 
 
-def _adapt(settings: Any, out: Path) -> dict[str, Any]:
+def _adapt(settings: Any, out: Path) -> None:
     from reharness.eval.experiment import run_adapt
     from reharness.eval.live import LiveTable, summary_table
     from reharness.eval.render.page import write_page
 
     with LiveTable(console) as watch:
-        summary = asyncio.run(run_adapt(settings, out, watch))
+        summary = _finish(run_adapt(settings, out, watch))
     page = write_page(out, summary)
     console.print(summary_table(summary))
     paid = "; ".join(
@@ -72,7 +77,30 @@ def _adapt(settings: Any, out: Path) -> dict[str, Any]:
     console.print(f"paid in this start: {paid}", highlight=False)
     console.print(f"{summary['infra']} infra; {summary['seconds']} s; sandbox: {summary['sandbox']}", highlight=False)
     console.print(f"summary: {out / 'summary.json'}\npage: {page}", soft_wrap=True)
-    return summary
+    _stop_if_unmeasured(sum(arm["held_out"]["infra"] for arm in summary["arms"]), out)
+
+
+def _finish(work: Coroutine[Any, Any, T]) -> T:
+    """The result of ``work``; Ctrl-C is answered here, before the command-line library swallows it."""
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        print("reharness: stopped; the same command goes on where it stopped", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def _stop_if_unmeasured(infra: int, folder: Path) -> None:
+    """A result with holes is no success."""
+    if infra:
+        from reharness.solver.ledger import Ledger
+
+        ledger = Ledger(folder / "ledger.sqlite")
+        last = [record["detail"] for _, record in ledger.records("infra")][-1]
+        ledger.close()
+        raise InfraLimitError(
+            f"{infra} outcomes above could not be measured, the last because of: {visible(last)[:300]}. Mend it and"
+            " give the same command again"
+        )
 
 
 @app.command()
@@ -96,17 +124,21 @@ def run(
         RunConfig, config, override or (), harness=harness, task=task, n=n, seed=seed, repeats=repeats, solver=solver
     )  # fmt: skip
     folder = out or Path("runs") / f"run-{settings.digest()[:10]}"
-    task_, questions, card = asyncio.run(run_harness(settings, folder))
+    task_, questions, card = _finish(run_harness(settings, folder))
     print_scorecard(console, task_, questions, card, show)
+    _stop_if_unmeasured(card.infra, folder)
 
 
 @app.command()
 def tasks(pattern: Annotated[str, typer.Argument(help="Only names that hold this.")] = "") -> None:
     """List the tasks, with their parameters when a single one is named."""
-    from reharness.envs.registry import describe_task, task_names
+    from reharness.envs.registry import describe_task, get_task, task_names
 
+    pattern, _, parameters = pattern.partition("?")
     names = [name for name in task_names() if pattern in name]
     if {pattern, f"rg/{pattern}"} & set(names):
+        if parameters:
+            get_task(f"{pattern}?{parameters}")  # names what is wrong with them
         console.print(describe_task(pattern), markup=False, highlight=False)
         return
     if not names:
@@ -160,8 +192,5 @@ def main() -> None:
     try:
         app()
     except ReharnessError as error:
-        print(f"reharness: {error}", file=sys.stderr)
+        print(f"reharness: {visible(str(error))}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("reharness: stopped; the same command goes on where it stopped", file=sys.stderr)
-        sys.exit(130)

@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from reharness.envs.errors import InfraLimitError
+from reharness.envs.errors import InfraLimitError, LedgerError
 from reharness.envs.types import Question, Task, content_hash
 from reharness.solver.harness import CONTRACT_VERSION, Harness
 from reharness.solver.inflight import InFlight
@@ -85,7 +85,11 @@ class Solver:
         """One outcome: from the ledger, from a run that is under way, or from a new run."""
         key = self.outcome_key(harness, task, question, repeat)
         if (record := self.ledger.get("outcome", key)) is not None:
-            return from_record(record)
+            try:
+                return from_record(record)
+            except (KeyError, TypeError, ValueError) as error:
+                what = f"outcome {key[:12]} is damaged ({error!r})"
+                raise LedgerError(f"{self.ledger.path}: {what}; start a new run folder") from error
         return await self._running(key, lambda: self._pay(key, harness, task, question, repeat))
 
     async def _pay(self, key: str, harness: Harness, task: Task, question: Question, repeat: int) -> Outcome:

@@ -49,10 +49,14 @@ def check_source(source: str, where: str = "harness", interface: str = "search_r
     def fail(what: str, cure: str) -> None:
         raise HarnessError(f"{where}: {what}; {cure}")
 
+    if not source.strip():
+        fail("is empty", "write a `def run(question, tools):`")
     try:
         size = len(source.encode())
     except UnicodeEncodeError:
         raise HarnessError(f"{where}: holds a lone surrogate; save it as UTF-8") from None
+    if source.startswith("\ufeff"):
+        fail("starts with a byte-order mark", "save it as UTF-8 without one")
     if "\r" in source or "\0" in source:
         line = source[: min(i for i in (source.find("\r"), source.find("\0")) if i >= 0)].count("\n") + 1
         fail(f"line {line} holds a carriage return or NUL", "save it with LF line ends")
@@ -68,9 +72,10 @@ def check_source(source: str, where: str = "harness", interface: str = "search_r
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise HarnessError(f"{where}: line {getattr(error, 'lineno', '?')}: {error}; mend the syntax") from None
+        what = getattr(error, "msg", "") or f"cannot be parsed ({type(error).__name__})"
+        raise HarnessError(f"{where}: line {getattr(error, 'lineno', '?')}: {what}; mend the syntax") from None
     if not defines_run(tree):
-        fail("does not define the entry point", "define `def run(question, tools):` at top level")
+        fail("does not define the entry point", "write a plain `def run(question, tools):` at top level (not async)")
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,10 @@ class Harness:
     def load(cls, path: str | Path, interface: str = "search_replace") -> Harness:
         """Reads a harness file. Raises ``HarnessError`` if there is none or it is unusable."""
         try:
-            source = Path(path).read_bytes().decode("utf-8")
+            if not Path(path).is_file() and Path(path).exists():
+                raise HarnessError(f"{path}: is no file; give the path of a harness file")
+            with Path(path).open("rb") as file:
+                source = file.read(2 * MAX_BYTES).decode("utf-8")
         except OSError as error:
             raise HarnessError(f"{path}: cannot be read ({error.strerror}); give the path of a harness file") from None
         except UnicodeDecodeError as error:

@@ -32,8 +32,16 @@ class Budgets:
     """The cap on one call's ``max_tokens``; a higher one is lowered to it."""
     python_calls: int = 32
     python_s: float = 10.0
+    """CPU seconds of one python call; a longer ``timeout`` is lowered to it."""
+    python_total_s: float = 30.0
+    """CPU seconds of all python calls of one run."""
     observation_chars: int = 2_000
     """How much of a prompt, reply or output the trace keeps (the middle is cut out)."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < (1 if name in ("max_tokens", "observation_chars") else 0):
+                raise ValueError(f"{name} must not be {value}")
 
 
 class ToolHost:
@@ -45,6 +53,7 @@ class ToolHost:
         self._trace: list[Event | None] = []
         self.llm_calls = self.prompt_tokens = self.completion_tokens = self.python_calls = 0
         self._asked_tokens = self._prompt_chars = 0
+        self._python_s = 0.0
         self._seen: Counter[str] = Counter()
 
     async def __call__(self, method: str, params: dict[str, Any]) -> Any:
@@ -89,8 +98,11 @@ class ToolHost:
         self.python_calls += 1
         self._within("python_calls", self.python_calls)
         place = self._place()
+        if self._python_s >= (budget := self.budgets.python_total_s):
+            raise BudgetExceeded(f"python_total_s: {self._python_s:.1f} s used, {budget:g} s allowed")
         seconds = min(timeout, self.budgets.python_s)
         result = await self.sandbox.python(code, Limits(cpu_s=seconds, wall_s=seconds + 1))
+        self._python_s += result.cpu_s
         self._note(place, "python", code=code, stdout=result.stdout, error=result.error)
         return {"stdout": result.stdout, "error": result.error}
 

@@ -188,7 +188,8 @@ class EndpointEngine:
             if error.status_code in (400, 413, 422):
                 raise _Refused(where, error.status_code, _said(error)) from error
             raise EngineError(f"{where}: HTTP {error.status_code} after retries: {_said(error)}") from error
-        except (openai.OpenAIError, json.JSONDecodeError) as error:
+        # The client trips over an answer of another shape (a proxy's page, say) with whatever error comes first.
+        except (openai.OpenAIError, AttributeError, TypeError, ValueError) as error:
             raise EngineError(f"{where}: its answer is not what the protocol says: {error!r:.300}") from error
 
     def _completion(self, reply: Any, prompt: str, sampling: Sampling) -> Completion:

@@ -100,6 +100,8 @@ def engine_config(spec: str | Mapping[str, Any] | EngineConfig, where: str = "en
         except ValueError:
             raise ConfigError(f"{where} {spec!r}: write it as kind?key=value&key=value") from None
         spec = {**dict(pairs), "kind": kind}
+    if not isinstance(spec, Mapping):
+        raise ConfigError(f"{where} = {spec!r}: write a table with `kind`, or a string such as \"embedded\"")
     kind = str(spec.get("kind", "embedded"))
     if kind not in KINDS:
         raise UnknownNameError("engine kind", kind, KINDS, where)

@@ -110,9 +110,9 @@ class Sandbox:
         stdout = "".join(printed)[: limits.answer_bytes]
         match result.end:
             case Returned():
-                return PythonResult(stdout)
+                return PythonResult(stdout, cpu_s=result.cpu_s)
             case RunFailed(kind, detail):
-                return PythonResult(stdout, detail, kind)
+                return PythonResult(stdout, detail, kind, result.cpu_s)
             case RunInfra(_, detail):
                 raise SandboxBroke(detail)
 

@@ -40,7 +40,7 @@ class Session:
     def __init__(self, channel: socket.socket, handler: Handler, limits: Limits, methods: frozenset[str]) -> None:
         self._loop = asyncio.get_running_loop()
         self.end: asyncio.Future[RunEnd | None] = self._loop.create_future()
-        self.ready = False
+        self.ready = self._over = False
         self.wall_s = 0.0
         self._channel, self._handler, self._limits, self._methods = channel, handler, limits, methods
         self._buffer, self._unsent = bytearray(), bytearray()
@@ -81,7 +81,7 @@ class Session:
             return
         *lines, self._buffer = self._buffer.split(b"\n")
         for line in lines:
-            if self.end.done():
+            if self.end.done() or self._over:
                 return
             try:
                 self._take(parse_line(line))
@@ -134,7 +134,9 @@ class Session:
         elif len(text.encode()) > self._limits.answer_bytes:
             self._fail("output_limit", f"the answer is longer than {self._limits.answer_bytes} bytes")
         else:
-            self._finish(Returned(text))
+            # The calls that came before it start first, and so are counted: a run over its budget did not complete.
+            self._over = True
+            self._loop.call_soon(self._finish, Returned(text))
 
     def _take_request(self, request: Request) -> None:
         if request.id is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from reharness.envs.errors import ReharnessError
@@ -26,6 +26,13 @@ class Limits:
     """Host calls that wait for a reply; notes do not, they count as output."""
     wait_s: float = 600.0
     """The longest one host call may keep a run waiting; beyond it the run is infra (timeout_wait), not failed."""
+
+    def __post_init__(self) -> None:
+        for name in ("cpu_s", "wall_s", "output_bytes", "answer_bytes", "calls", "wait_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+        if self.memory_mb < 128:
+            raise ValueError(f"memory_mb must be at least 128 (Python itself needs some), not {self.memory_mb}")
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,7 @@ class PythonResult:
     stdout: str
     error: str | None = None
     kind: FailureKind | None = None
+    cpu_s: float = field(default=0.0, compare=False)
 
 
 class SandboxBroke(ReharnessError):

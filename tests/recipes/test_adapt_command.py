@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -143,6 +144,11 @@ def test_a_finished_run_is_shown_again_without_a_single_call(site: Path, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
+        (["adapt", "chain_sum", "--set", "limits.cpu_s=-1"], ["limits", "cpu_s must be above 0"]),
+        (["adapt", "chain_sum", "--set", "budgets.llm_calls=-1"], ["llm_calls must not be -1"]),
+        (["adapt", "chain_sum?exact=maybe"], ["exact", "maybe"]),
+        (["adapt", "chain_sum", "--set", "solver=3"], ["engine = 3", "table"]),
+        (["tasks", "chain_sum?foo=1"], ["foo"]),
         (["adapt", "chian_sum"], ["chian_sum", "chain_sum"]),
         (["adapt", "chain_sum?max_term=3"], ["max_term", "max_terms"]),
         (["adapt", "chain_sum?min_terms=9&max_terms=2"], ["rg/chain_sum", "max_terms"]),
@@ -183,3 +189,40 @@ def test_wrong_key_and_wrong_model_are_found_before_any_work(site: Path, tmp_pat
         done = command(site, tmp_path / "run", server.url)
         assert done.returncode == 2 and "key" in done.stderr and "secret" not in done.stderr, done.stderr
         assert server.bodies == []
+
+
+def test_results_with_holes_are_no_success_and_are_filled_by_the_same_command(site: Path, tmp_path: Path) -> None:
+    broken = {"on": True}
+
+    def held_out_down(messages: Sequence[Message], sampling: Sampling) -> str:
+        state["asked"] += 1
+        if broken["on"] and state["asked"] > 14:
+            raise EngineError("the lights went out")
+        return reply(messages, sampling)
+
+    state = {"asked": 0}
+    with EndpointServer(ScriptedEngine(held_out_down), "m") as server:
+        arguments = ("--rounds", "1", "--solver", f"endpoint?url={server.url}&model=m&key_env=NONE&retries=0")
+        first = command(site, tmp_path / "run", server.url, *arguments)
+        assert first.returncode == 2 and "could not be measured" in first.stderr and "lights" in first.stderr, first.stderr
+        broken["on"] = False
+        again = command(site, tmp_path / "run", server.url, *arguments)
+        assert again.returncode == 0, again.stderr
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["arms"][0]["held_out"]["gain"]["n"] == 5
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(site: Path, tmp_path: Path) -> None:
+    with EndpointServer(ScriptedEngine(reply, latency_s=2), "m") as server:
+        arguments = ["adapt", "largest", "--proposer", "mine", "--solver", f"endpoint?url={server.url}&model=m&key_env=NONE",
+                     "--out", str(tmp_path / "run")]  # fmt: skip
+        process = subprocess.Popen(
+            [sys.executable, "-m", "reharness.recipes", *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True, env={**os.environ, "PYTHONPATH": str(site)}, cwd=site,
+        )  # fmt: skip
+        while not server.bodies:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130 and "the same command goes on" in errors, errors

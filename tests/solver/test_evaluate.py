@@ -185,3 +185,29 @@ def test_python_runs_in_its_own_sandbox_and_is_on_the_trace() -> None:
     assert outcome.answer.startswith("42 ZeroDivisionError")
     assert [e.kind for e in outcome.trace] == ["python", "note", "python"]
     assert outcome.usage.python_calls == 2
+
+
+def test_python_time_has_a_budget_of_its_own() -> None:
+    burn = "import time\nwhile time.process_time() < 0.5:\n    pass\n"
+    source = f"def run(q, tools):\n    return str([tools.python({burn!r}).error for _ in range(4)])\n"
+    card = score(source, questions=QUESTIONS[:1], budgets=Budgets(python_total_s=0.9))
+    assert card.failures == {"budget": 1}
+    assert score(source, questions=QUESTIONS[:1]).completed_share == 1.0
+
+
+def test_calls_left_behind_are_counted() -> None:
+    source = (
+        "import threading\n"
+        "def run(q, tools):\n"
+        "    for i in range(9):\n"
+        "        threading.Thread(target=tools.llm, args=(f'{i}',), daemon=True).start()\n"
+        "    import time; time.sleep(0.3)\n"
+        "    return 'done'\n"
+    )
+
+    async def slow(solver: Solver) -> Scorecard:
+        return await evaluate(Harness(source), QUESTIONS[:2], solver, task=TASK)
+
+    engine = ScriptedEngine(lambda messages, sampling: "late", latency_s=5)
+    card = with_solver(engine, slow, budgets=Budgets(llm_calls=5))
+    assert card.failures == {"budget": 2}
