@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from runs import edit, with_solver
+from solving import edit, with_solver
 
 from reharness.envs.errors import TaskError
 from reharness.envs.registry import get_task

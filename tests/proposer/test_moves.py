@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runs import with_solver
+from solving import with_solver
 
 from reharness.envs.formats import FORMATS
 from reharness.envs.registry import get_task

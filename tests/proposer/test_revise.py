@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from runs import edit, with_solver
+from solving import edit, with_solver
 
 from reharness.envs.errors import EngineError, ProposerError
 from reharness.envs.registry import get_task

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from runs import with_solver
+from solving import with_solver
 
 from reharness.envs.errors import EngineError, InfraLimitError
 from reharness.envs.registry import get_task
