@@ -3,25 +3,18 @@ from __future__ import annotations
 import math
 
 import pytest
+import summaries
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reharness.proposer.reward import qa_reward, rg_reward
 from reharness.proposer.select import AcceptIfBetter, TakeBestScoring
-from reharness.solver.outcomes import Answered, Failed, Infra, Outcome, Scorecard
+from reharness.solver.harness import seed_harness
+from reharness.solver.outcomes import Answered, Scorecard
 
 
-def card(*worths: float | str, harness: str = "h") -> Scorecard:
-    """A number is answered with that score; ``f`` failed; ``i`` infra."""
-    made: list[Outcome] = []
-    for w in worths:
-        if w == "f":
-            made.append(Failed("timeout_cpu", "slow"))
-        elif w == "i":
-            made.append(Infra("engine_error", "down"))
-        else:
-            made.append(Answered("a", float(w)))
-    return Scorecard(harness, "t", tuple(f"q{i}" for i in range(len(made))), (0,) * len(made), tuple(made))
+def card(*worths: float | str) -> Scorecard:
+    return summaries.card(seed_harness(), worths)
 
 
 def test_rg_reward_pays_the_stages_and_the_score() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from solving import with_sandbox
 
-from reharness.envs.errors import SandboxUnavailable
 from reharness.solver.sandbox import (
     BudgetExceeded,
     Limits,
@@ -26,20 +25,6 @@ QUICK = Limits(cpu_s=2, wall_s=10)
 
 async def echo(method: str, params: dict[str, Any]) -> Any:
     return params["messages"][-1]["content"] if method == "llm" else None
-
-
-def with_sandbox(work: Callable[[Sandbox], Awaitable[Any]], **options: Any) -> Any:
-    async def main() -> Any:
-        try:
-            sandbox = await Sandbox.start(**options)
-        except SandboxUnavailable as error:
-            pytest.skip(str(error))
-        try:
-            return await work(sandbox)
-        finally:
-            await sandbox.aclose()
-
-    return asyncio.run(main())
 
 
 def run(body: str, handler: Any = echo, limits: Limits = QUICK, question: str = "q", **options: Any) -> RunResult:

@@ -9,13 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from solving import with_sandbox
 
-from reharness.envs.errors import SandboxUnavailable
 from reharness.solver.sandbox import Limits, Returned, RunResult, Sandbox, cage
 
 QUICK = Limits(cpu_s=2, wall_s=10)
@@ -23,20 +22,6 @@ QUICK = Limits(cpu_s=2, wall_s=10)
 
 async def echo(method: str, params: dict[str, Any]) -> Any:
     return params["messages"][-1]["content"]
-
-
-def with_sandbox(work: Callable[[Sandbox], Awaitable[Any]]) -> Any:
-    async def main() -> Any:
-        try:
-            sandbox = await Sandbox.start()
-        except SandboxUnavailable as error:
-            pytest.skip(str(error))
-        try:
-            return await work(sandbox)
-        finally:
-            await sandbox.aclose()
-
-    return asyncio.run(main())
 
 
 def kind_of(result: RunResult) -> str:

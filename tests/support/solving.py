@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+import pytest
+
+from reharness.envs.errors import SandboxUnavailable
 from reharness.solver.evaluate import Solver
 from reharness.solver.ledger import Ledger
 from reharness.solver.models.base import Engine
@@ -25,6 +28,22 @@ def with_solver(engine: Engine, body: Callable[[Solver], Coroutine[Any, Any, Any
             await sandbox.aclose()
 
     return asyncio.run(go())
+
+
+def with_sandbox(work: Callable[[Sandbox], Awaitable[Any]], **options: Any) -> Any:
+    """``await work(sandbox)`` in a loop of its own; skips the test, with the reason, where no rung is to be had."""
+
+    async def main() -> Any:
+        try:
+            sandbox = await Sandbox.start(**options)
+        except SandboxUnavailable as error:
+            pytest.skip(str(error))
+        try:
+            return await work(sandbox)
+        finally:
+            await sandbox.aclose()
+
+    return asyncio.run(main())
 
 
 def edit(search: str, replace: str, description: str = "A change.") -> str:
