@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from reharness.envs.errors import InfraLimitError
-from reharness.envs.types import QuestionSets, Seal, Task, content_hash
-from reharness.proposer.policy import Context, Proposer, make_context
+from reharness.envs.types import Question, QuestionSets, Seal, Task, content_hash
+from reharness.proposer.policy import Proposer, make_context
 from reharness.proposer.report import CountTokens, EditRecord
 from reharness.proposer.revise import Judged, revise
 from reharness.proposer.select import Decision, SelectionRule
@@ -38,6 +38,14 @@ class Round:
     @property
     def accepted(self) -> Judged | None:
         return None if self.decision.index is None else self.judged[self.decision.index]
+
+    @property
+    def retained(self) -> tuple[Harness, Scorecard]:
+        """The next parent and its scorecard: the accepted candidate, or the parent."""
+        taken = self.accepted
+        if taken is None or taken.candidate is None or taken.card is None:
+            return self.parent, self.parent_card
+        return taken.candidate, taken.card
 
     def record(self) -> dict[str, Any]:
         """Plain JSON without times: equal for equal rounds."""
@@ -90,68 +98,63 @@ Observe = Callable[[Round | Scorecard], None]
 
 @dataclass(frozen=True)
 class Adaptation:
-    """How to adapt: ``rounds`` of ``n`` proposals. ``sequential``: each round starts from the harness retained so far
-    and its fresh report. ``independent``: all rounds x n proposals read the seed's report, and one selection is made
-    at the end (the control at equal proposals)."""
+    """One chain to be run: ``rounds`` of ``n`` proposals. ``sequential``: each round starts from the harness retained
+    so far and its fresh report. ``independent``: all rounds x n proposals read the seed's report, and one selection is
+    made at the end (the control at equal proposals). ``window`` is in tokens of the proposer's model."""
 
+    task: Task
+    sets: QuestionSets
+    seed: Harness
+    proposer: Proposer
+    solver: Solver
     rounds: int
     n: int
     rule: SelectionRule
+    count_tokens: CountTokens
+    observe: Observe
     repeats: int = 1
     window: int = 4096
 
-    async def sequential(
-        self, task: Task, sets: QuestionSets, seed: Harness, proposer: Proposer, solver: Solver,
-        count_tokens: CountTokens, observe: Observe,
-    ) -> Chain:  # fmt: skip
-        parent, card = seed, await self._seed_card(task, sets, seed, solver)
-        seed_card, rounds, history = card, list[Round](), list[EditRecord]()
-        observe(card)
+    async def sequential(self) -> Chain:
+        seed_card = card = await self._seed_card()
+        parent, rounds = self.seed, list[Round]()
+        history: list[EditRecord] = []
         for number in range(1, self.rounds + 1):
-            start = time.monotonic()
-            context = await self._context(task, sets, parent, card, history, solver, count_tokens)
-            (judged,) = await revise([context], proposer, self.n, solver)
-            decision = self.rule(card, [j.card for j in judged])
-            rounds.append(Round(number, context.key, parent, card, tuple(judged), decision, time.monotonic() - start))
-            observe(rounds[-1])
+            rounds.append(await self._round(number, self.n, parent, card, history))
             history += _history(rounds[-1])
-            if (taken := rounds[-1].accepted) and taken.candidate and taken.card:
-                parent, card = taken.candidate, taken.card
-        return Chain(task.name, seed, seed_card, tuple(rounds), parent, card)
+            parent, card = rounds[-1].retained
+        return Chain(self.task.name, self.seed, seed_card, tuple(rounds), parent, card)
 
-    async def independent(
-        self, task: Task, sets: QuestionSets, seed: Harness, proposer: Proposer, solver: Solver,
-        count_tokens: CountTokens, observe: Observe,
-    ) -> Chain:  # fmt: skip
-        card = await self._seed_card(task, sets, seed, solver)
-        observe(card)
-        start = time.monotonic()
-        context = await self._context(task, sets, seed, card, (), solver, count_tokens)
-        (judged,) = await revise([context], proposer, self.n * self.rounds, solver)
-        decision = self.rule(card, [j.card for j in judged])
-        only = Round(1, context.key, seed, card, tuple(judged), decision, time.monotonic() - start)
-        observe(only)
-        taken = only.accepted
-        if taken and taken.candidate and taken.card:
-            return Chain(task.name, seed, card, (only,), taken.candidate, taken.card)
-        return Chain(task.name, seed, card, (only,), seed, card)
+    async def independent(self) -> Chain:
+        seed_card = await self._seed_card()
+        only = await self._round(1, self.n * self.rounds, self.seed, seed_card, ())
+        return Chain(self.task.name, self.seed, seed_card, (only,), *only.retained)
 
-    async def _seed_card(self, task: Task, sets: QuestionSets, seed: Harness, solver: Solver) -> Scorecard:
-        card = await evaluate(seed, sets.scoring, solver, task=task, repeats=self.repeats)
+    async def _seed_card(self) -> Scorecard:
+        card = await self._evaluate(self.seed, self.sets.scoring)
         if not card.n:
-            raise InfraLimitError(f"{task.name}: no run of the seed harness could be measured: {card.outcomes[0]}")
+            raise InfraLimitError(f"{self.task.name}: no run of the seed harness could be measured: {card.outcomes[0]}")
+        self.observe(card)
         return card
 
-    async def _context(
-        self, task: Task, sets: QuestionSets, parent: Harness, card: Scorecard, history: Sequence[EditRecord],
-        solver: Solver, count_tokens: CountTokens,
-    ) -> Context:  # fmt: skip
-        same = sets.feedback == sets.scoring
-        feedback = card if same else await evaluate(parent, sets.feedback, solver, task=task, repeats=self.repeats)
-        return make_context(
-            task, parent, feedback=sets.feedback, feedback_card=feedback, scoring=sets.scoring, parent_card=card,
-            history=history, repeats=self.repeats, window=self.window, count_tokens=count_tokens,
+    async def _round(
+        self, number: int, n: int, parent: Harness, card: Scorecard, history: Sequence[EditRecord]
+    ) -> Round:
+        start = time.monotonic()
+        same = self.sets.feedback == self.sets.scoring
+        feedback = card if same else await self._evaluate(parent, self.sets.feedback)
+        context = make_context(
+            self.task, parent, feedback=self.sets.feedback, feedback_card=feedback, scoring=self.sets.scoring,
+            parent_card=card, history=history, repeats=self.repeats, window=self.window, count_tokens=self.count_tokens,
         )  # fmt: skip
+        (judged,) = await revise([context], self.proposer, n, self.solver)
+        decision = self.rule(card, [j.card for j in judged])
+        done = Round(number, context.key, parent, card, tuple(judged), decision, time.monotonic() - start)
+        self.observe(done)
+        return done
+
+    async def _evaluate(self, harness: Harness, questions: Sequence[Question]) -> Scorecard:
+        return await evaluate(harness, questions, self.solver, task=self.task, repeats=self.repeats)
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -171,10 +171,12 @@ async def _run_arm(arm: Arm, config: AdaptConfig, solver: Solver, run: RunDir, w
     key = content_hash("chain", arm.label, arm.title)
     if (done := run.ledger.get("chain", f"{key} done")) is not None:
         return done  # its held-out questions were seen: it is over, also for outcomes that could not be measured then
-    adaptation = Adaptation(config.rounds, config.proposals, RULES[config.rule](), config.repeats, config.window)
-    adapt = adaptation.sequential if config.mode == "sequential" else adaptation.independent
     start = time.monotonic()
-    chain = await adapt(arm.task, arm.sets, arm.seed, arm.proposer, solver, arm.count_tokens, observe)
+    adaptation = Adaptation(
+        arm.task, arm.sets, arm.seed, arm.proposer, solver, config.rounds, config.proposals, RULES[config.rule](),
+        arm.count_tokens, observe, config.repeats, config.window,
+    )  # fmt: skip
+    chain = await (adaptation.sequential() if config.mode == "sequential" else adaptation.independent())
     _seal(key, chain, run)
     held = await held_out(chain, arm.task, arm.sets, solver, config.repeats)
     if watch:

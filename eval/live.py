@@ -53,14 +53,13 @@ class LiveTable:
             return
         self._rounds += 1
         record = event.record()
-        taken = event.accepted
-        retained = taken.card if taken and taken.card else event.parent_card
+        _, retained = event.retained
         row.update(
             round=str(event.number),
             stages="/".join(f"{record[k]:.0%}" for k in ("parsed_share", "applied_share", "ran_share")),
             mean=_number(record["mean_score"]),
             best=_number(record["best_score"]),
-            accepted="yes" if taken else "no",
+            accepted="yes" if event.accepted else "no",
             retained=f"{retained.mean:.3f} (n={retained.n})",
             tokens=str(record["proposal_tokens"]),
             time=f"{event.seconds:.0f} s",

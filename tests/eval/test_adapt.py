@@ -36,9 +36,11 @@ def chain(proposer: Any, rounds: int = 2, n: int = 2, mode: str = "sequential", 
     seen: list[Round | Scorecard] = []
 
     async def body(solver: Solver) -> tuple[Chain, Any, list[Round | Scorecard]]:
-        adaptation = Adaptation(rounds, n, rule or AcceptIfBetter())
-        run = getattr(adaptation, mode)
-        made = await run(TASK, SETS, seed_harness(), proposer, solver, solver.engine.count_tokens, seen.append)
+        adaptation = Adaptation(
+            TASK, SETS, seed_harness(), proposer, solver, rounds, n, rule or AcceptIfBetter(),
+            solver.engine.count_tokens, seen.append,
+        )  # fmt: skip
+        made = await getattr(adaptation, mode)()
         return made, await held_out(made, TASK, SETS, solver), seen
 
     return with_solver(ENGINE, body, **options)
