@@ -22,7 +22,7 @@ class Context:
     """One step's x_t = (task, h_{t-1}, report), and what its edits are judged on.
 
     ``messages`` is all that a proposer which is a model reads. ``scoring`` and ``parent_card`` (the parent's scorecard
-    on ``scoring``) are for ``judge`` and are never worded into the messages.
+    on ``scoring``) are for ``judge`` and are never worded into the messages; a proposer is given ``scoring`` empty.
     """
 
     task: Task

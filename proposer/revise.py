@@ -4,7 +4,7 @@ paid: GRPO's reward calls it on its own samples, adaptation and co-evolution rea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from reharness.envs.errors import ProposerError, ReharnessError
@@ -96,7 +96,8 @@ async def propose(contexts: Sequence[Context], proposer: Proposer, n: int, solve
     give exactly ``n`` per context."""
     known = {c.key: _recorded(c, proposer, n, solver) for c in contexts}
     missing = [c for c in contexts if known[c.key] is None]
-    fresh = await _ask(missing, proposer, n) if missing else []
+    blind = [replace(c, scoring=()) for c in missing]  # the scoring questions, and their gold, are for `judge` alone
+    fresh = await _ask(blind, proposer, n) if missing else []
     for context, proposals in zip(missing, fresh, strict=True):
         for p in proposals:
             solver.ledger.put("proposal", _key(context, proposer, n, p.index), asdict(p))

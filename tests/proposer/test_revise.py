@@ -89,6 +89,7 @@ def test_proposals_are_asked_for_once_and_replayed_from_the_ledger() -> None:
         asked = 0
 
         async def propose(self, contexts: Sequence[Context], n: int) -> list[list[Proposal]]:
+            assert all(c.scoring == () for c in contexts)  # no gold of Q_score for a proposer
             Counting.asked += len(contexts)
             return await super().propose(contexts, n)
 
