@@ -91,6 +91,10 @@ class QuestionSets:
     def n_eval(self) -> int:
         return len(self._eval)
 
+    def digest(self) -> str:
+        """Hash of which questions are used for what; part of what a run is tied to."""
+        return content_hash(self.protocol, *([q.key for q in qs] for qs in (self.feedback, self.scoring, self._eval)))
+
     def held_out(self, seal: Seal) -> tuple[Question, ...]:
         """Q_eval, for a sealed chain only: nothing can be adapted or selected after it was seen."""
         if not isinstance(seal, Seal):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,10 +12,10 @@ from typing import Any, Literal, Protocol
 from pydantic import Field, model_validator
 
 from reharness.envs.config import Config
-from reharness.envs.errors import ConfigError, LedgerError
+from reharness.envs.errors import ConfigError
 from reharness.envs.registry import get_task
 from reharness.envs.splits import question_sets
-from reharness.envs.types import QuestionSets, Task, content_hash
+from reharness.envs.types import QuestionSets, Seal, Task, content_hash
 from reharness.eval.adapt import Adaptation, Chain, Round
 from reharness.eval.heldout import HeldOut, held_out
 from reharness.eval.rundir import RunDir, unified_diff
@@ -111,24 +112,31 @@ async def run_adapt(config: AdaptConfig, path: Path, watch: Watch | None = None)
     seeds = [Harness.load(config.harness, t.interface) if config.harness else seed_harness(t.interface) for t in tasks]
     sets = [question_sets(t, "adapt_rg", config.dev, config.dev, config.held_out, config.seed) for t in tasks]
     async with AsyncExitStack() as stack:
-        inputs = {"tasks": [t.scorer_version for t in tasks], "harnesses": [h.fingerprint for h in seeds]}
+        inputs = {
+            "tasks": [t.scorer_version for t in tasks],
+            "questions": [s.digest() for s in sets],
+            "harnesses": [h.fingerprint for h in seeds],
+        }
         run = RunDir(path, config, inputs)
         stack.callback(run.close)
         engines = await _engines(config, stack)
         sandbox = await Sandbox.start(rung=config.rung)
         stack.push_async_callback(sandbox.aclose)
         engine = engines[config.solver.digest()]
-        solver = Solver(engine, sandbox, run.ledger, config.limits, config.budgets, config.concurrency)
-        stack.push_async_callback(solver.stop)
         arms = []
         for p in config.proposers:
-            own = engines.get(p.engine.digest()) if p.name == "model" else None
-            proposer = make_proposer(p, RecordedEngine(own, run.ledger) if own else None)
+            own = RecordedEngine(engines[p.engine.digest()], run.ledger) if p.name == "model" else None
+            proposer = make_proposer(p, own)
             stack.push_async_callback(proposer.aclose)
+            if own:
+                stack.push_async_callback(own.stop)
             arms += [
                 Arm(label, t, s, h, proposer, p.title, (own or engine).count_tokens)
                 for label, t, s, h in zip(config.tasks, tasks, sets, seeds, strict=True)
             ]
+        solver = Solver(engine, sandbox, run.ledger, config.limits, config.budgets, config.concurrency)
+        stack.push_async_callback(solver.stop)
+        run.metrics([])  # written anew by every start that gets as far as this
         if watch:
             watch.started(config, solver, run.resumed)
         results = await gather_all(_run_arm(arm, config, solver, run, watch) for arm in arms)
@@ -170,34 +178,27 @@ async def _run_arm(arm: Arm, config: AdaptConfig, solver: Solver, run: RunDir, w
 
     key = content_hash("chain", arm.label, arm.title)
     if (done := run.ledger.get("chain", f"{key} done")) is not None:
-        return done  # its held-out questions were seen: it is over, also for outcomes that could not be measured then
+        return done
     start = time.monotonic()
-    adaptation = Adaptation(
-        arm.task, arm.sets, arm.seed, arm.proposer, solver, config.rounds, config.proposals, RULES[config.rule](),
-        arm.count_tokens, observe, config.repeats, config.window,
-    )  # fmt: skip
-    chain = await (adaptation.sequential() if config.mode == "sequential" else adaptation.independent())
-    _seal(key, chain, run)
-    held = await held_out(chain, arm.task, arm.sets, solver, config.repeats)
+    # Once a chain is sealed its held-out questions may have been seen: it is never adapted again, also where an outcome
+    # that could not be measured then could be now.
+    if (sealed := run.ledger.get("chain", key)) is None:
+        adaptation = Adaptation(
+            arm.task, arm.sets, arm.seed, arm.proposer, solver, config.rounds, config.proposals, RULES[config.rule](),
+            arm.count_tokens, observe, config.repeats, config.window,
+        )  # fmt: skip
+        chain = await (adaptation.sequential() if config.mode == "sequential" else adaptation.independent())
+        sealed = {"seal": asdict(chain.seal), "record": _record(arm, chain, solver.runtime_fingerprint)}
+        run.ledger.put("chain", key, sealed)
+    seal, record = Seal(**sealed["seal"]), sealed["record"]
+    final = Harness(record["final_source"])
+    held = await held_out(seal, arm.seed, final, arm.task, arm.sets, solver, config.repeats)
     if watch:
         watch.done(arm.title, arm.label, held)
-    phi = {"seed": solver.runtime_fingerprint(chain.seed), "final": solver.runtime_fingerprint(chain.harness)}
-    record = {**_record(arm, chain, held), "phi": phi, "seconds": round(time.monotonic() - start, 1)}
+    record = {**record, "held_out": held.record(), "seconds": round(time.monotonic() - start, 1)}
     if not record["held_out"]["infra"]:
         run.ledger.put("chain", f"{key} done", record)
     return record
-
-
-def _seal(key: str, chain: Chain, run: RunDir) -> None:
-    """Writes the chain's seal before Q_eval opens. A chain that was sealed and comes out otherwise now (outcomes that
-    were infra then were measured since) must not be measured on the questions it has seen."""
-    seal = asdict(chain.seal)
-    run.ledger.put("chain", key, seal)
-    if run.ledger.get("chain", key) != seal:
-        raise LedgerError(
-            f"{run.path}: the chain of {chain.task} was sealed with another harness before its held-out questions were"
-            " opened; this start came to a different one. Choose a new run folder"
-        )
 
 
 def _write_round(arm: Arm, done: Round, run: RunDir) -> None:
@@ -214,7 +215,8 @@ def _metric(task: str, proposer: str, record: dict[str, Any], seconds: float) ->
     return {**kept, "task": task, "proposer": proposer, "seconds": round(seconds, 1)}
 
 
-def _record(arm: Arm, chain: Chain, held: HeldOut) -> dict[str, Any]:
+def _record(arm: Arm, chain: Chain, phi: Callable[[Harness], str]) -> dict[str, Any]:
+    """What a sealed chain is known by, without its held-out result."""
     return {
         "proposer": arm.title,
         "task": arm.label,
@@ -226,7 +228,7 @@ def _record(arm: Arm, chain: Chain, held: HeldOut) -> dict[str, Any]:
             "seed": bounded_mean(list(chain.seed_card.by_question.values())).record(),
             "final": bounded_mean(list(chain.card.by_question.values())).record(),
         },
-        "held_out": held.record(),
+        "phi": {"seed": phi(chain.seed), "final": phi(chain.harness)},
         "rounds": [
             {**r.record(), "seconds": round(r.seconds, 1), "diff": _accepted_diff(r)} for r in chain.rounds
         ],

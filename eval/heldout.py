@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from reharness.envs.types import QuestionSets, Task
-from reharness.eval.adapt import Chain
+from reharness.envs.errors import TaskError
+from reharness.envs.types import QuestionSets, Seal, Task
 from reharness.eval.stats import Mean, bounded_mean, paired_gain
 from reharness.solver.evaluate import Solver, evaluate, gather_all
+from reharness.solver.harness import Harness
 from reharness.solver.outcomes import Scorecard
 
 
@@ -35,10 +36,15 @@ class HeldOut:
         }
 
 
-async def held_out(chain: Chain, task: Task, sets: QuestionSets, solver: Solver, repeats: int = 1) -> HeldOut:
-    """Opens Q_eval to the chain's seal. Where the seed was retained, both are the same measurement."""
-    questions = sets.held_out(chain.seal)
-    both = (chain.seed, chain.harness)
-    seed, final = await gather_all(evaluate(h, questions, solver, task=task, repeats=repeats) for h in both)
-    return HeldOut(seed, final)
+async def held_out(
+    seal: Seal, seed: Harness, final: Harness, task: Task, sets: QuestionSets, solver: Solver, repeats: int = 1
+) -> HeldOut:
+    """Opens Q_eval to a chain's seal. Where the seed was retained, both are the same measurement. Raises ``TaskError``
+    when ``final`` is not the harness that the seal names."""
+    if seal.harness != final.fingerprint:
+        raise TaskError(f"{task.name}: the chain was sealed with another harness than the one to be measured")
+    questions = sets.held_out(seal)
+    both = (seed, final)
+    cards = await gather_all(evaluate(h, questions, solver, task=task, repeats=repeats) for h in both)
+    return HeldOut(*cards)
 

@@ -47,7 +47,7 @@ class LiveTable:
             self.console.print(f"going on with a run that holds {resumed} outcomes; none is paid for again")
 
     def progress(self, proposer: str, task: str, event: Round | Scorecard) -> None:
-        row = self._rows.setdefault((task, proposer), dict.fromkeys(_COLUMNS, ""))
+        row = self._row(task, proposer)
         if isinstance(event, Scorecard):
             row.update(round="seed", retained=f"{event.mean:.3f} (n={event.n})")
             return
@@ -66,7 +66,10 @@ class LiveTable:
         )
 
     def done(self, proposer: str, task: str, held: HeldOut) -> None:
-        self._rows[task, proposer]["held"] = f"{held.seed.mean:.3f} -> {held.final.mean:.3f}"
+        self._row(task, proposer)["held"] = f"{held.seed.mean:.3f} -> {held.final.mean:.3f}"
+
+    def _row(self, task: str, proposer: str) -> dict[str, str]:
+        return self._rows.setdefault((task, proposer), dict.fromkeys(_COLUMNS, ""))
 
     def _render(self) -> Group:
         table = Table(box=None, pad_edge=False)

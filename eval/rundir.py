@@ -1,4 +1,4 @@
-"""A run directory: the ledger is the truth, everything else in it is derived and written again by every start.
+"""A run directory: the ledger is the truth, everything else in it is derived from it.
 
     ledger.sqlite   config.json   metrics.jsonl   harnesses/<fingerprint>.py   diffs/<parent>-<candidate>.diff
     summary.json    report.html
@@ -18,6 +18,9 @@ from reharness.envs.config import Config
 from reharness.envs.errors import LedgerError
 from reharness.solver.harness import Harness
 from reharness.solver.ledger import Ledger
+
+_FREE = ("harness", "concurrency")
+"""Keys that may differ between two starts of one run: a path, whose content is an input, and what changes no result."""
 
 SHORT = 12
 """Characters of a fingerprint used in file names."""
@@ -42,12 +45,11 @@ class RunDir:
             raise LedgerError(f"{path}: only {free >> 20} MiB are free on its disk; free at least {need} MiB")
         self.ledger = Ledger(path / "ledger.sqlite")
         try:
-            settings = {k: v for k, v in config.resolved().items() if k != "harness"}  # a path: its content is an input
+            settings = {k: v for k, v in config.resolved().items() if k not in _FREE}
             self.ledger.bind("config", json.dumps(settings, sort_keys=True))
             self.ledger.bind("inputs", json.dumps(inputs, sort_keys=True))
             self.resumed = self.ledger.count("outcome")
             self.write_json("config.json", {"hash": config.digest(), "config": config.resolved()})
-            self.metrics([])
         except BaseException:
             self.ledger.close()
             raise

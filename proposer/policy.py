@@ -119,7 +119,7 @@ class ModelProposer:
         )
 
     async def aclose(self) -> None:
-        await self.engine.aclose()
+        """The engine is closed by whoever made it."""
 
 
 class ScriptedProposer:

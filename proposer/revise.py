@@ -82,7 +82,7 @@ async def _judge_one(context: Context, proposal: Proposal, solver: Solver) -> Ju
         return Judged(proposal, edit, None, None, reward(edit.error.kind if edit.error else None, None), False)
     candidate = Harness(edit.source)
     card = await evaluate(candidate, context.scoring, solver, task=context.task, repeats=context.repeats)
-    inert = card.answers == context.parent_card.answers
+    inert = card.answers == context.parent_card.answers and not card.infra
     return Judged(proposal, edit, candidate, card, reward(None, card), inert)
 
 
@@ -94,15 +94,14 @@ async def revise(contexts: Sequence[Context], proposer: Proposer, n: int, solver
 async def propose(contexts: Sequence[Context], proposer: Proposer, n: int, solver: Solver) -> list[list[Proposal]]:
     """The proposals, written to the ledger before they are used. Raises ``ProposerError`` when the proposer does not
     give exactly ``n`` per context."""
-    known = {c.key: _recorded(c, proposer, n, solver) for c in contexts}
-    missing = [c for c in contexts if known[c.key] is None]
-    blind = [replace(c, scoring=()) for c in missing]  # the scoring questions, and their gold, are for `judge` alone
-    fresh = await _ask(blind, proposer, n) if missing else []
-    for context, proposals in zip(missing, fresh, strict=True):
-        for p in proposals:
-            solver.ledger.put("proposal", _key(context, proposer, n, p.index), asdict(p))
-        known[context.key] = proposals
-    return [known[c.key] or [] for c in contexts]
+    missing = {c.key: c for c in contexts if solver.ledger.get("proposal", _key(c, proposer, n)) is None}
+    # The scoring questions, and their gold, are for `judge` alone.
+    blind = [replace(c, scoring=()) for c in missing.values()]
+    for context, group in zip(blind, await _ask(blind, proposer, n) if blind else [], strict=True):
+        solver.ledger.put("proposal", _key(context, proposer, n), {"proposals": [asdict(p) for p in group]})
+    # What is used is what was written: a proposer need not say the same thing twice.
+    records = [solver.ledger.get("proposal", _key(c, proposer, n)) or {} for c in contexts]
+    return [[Proposal(**row) for row in record["proposals"]] for record in records]
 
 
 async def _ask(contexts: Sequence[Context], proposer: Proposer, n: int) -> list[list[Proposal]]:
@@ -123,10 +122,5 @@ async def _ask(contexts: Sequence[Context], proposer: Proposer, n: int) -> list[
     return groups
 
 
-def _recorded(context: Context, proposer: Proposer, n: int, solver: Solver) -> list[Proposal] | None:
-    rows = [solver.ledger.get("proposal", _key(context, proposer, n, i)) for i in range(n)]
-    return [Proposal(**row) for row in rows if row is not None] if all(row is not None for row in rows) else None
-
-
-def _key(context: Context, proposer: Proposer, n: int, index: int) -> str:
-    return content_hash("proposal", context.key, proposer.name, proposer.identity, n, index)
+def _key(context: Context, proposer: Proposer, n: int) -> str:
+    return content_hash("proposal", context.key, proposer.name, proposer.identity, n)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from reharness.proposer.reward import measurable
+from reharness.proposer.reward import MAX_INFRA_SHARE, measurable
 from reharness.solver.outcomes import Infra, Scorecard, worth
 
 
@@ -70,6 +70,10 @@ def _best(parent: Scorecard, candidates: Sequence[Scorecard | None]) -> tuple[in
     repeat) pairs: those that the parent and every eligible candidate measured."""
     eligible = [(i, card) for i, card in enumerate(candidates) if card is not None and measurable(card)]
     common = _common([parent, *(card for _, card in eligible)])
+    while eligible and len(common) < (1 - MAX_INFRA_SHARE) * len(parent.outcomes):
+        # Each has few holes, together they have many: without the one that has most.
+        eligible.remove(max(eligible, key=lambda pair: (pair[1].infra, pair[0])))
+        common = _common([parent, *(card for _, card in eligible)])
     best, gain = None, math.nan
     for i, card in eligible:
         value = _gain(parent, card, common)

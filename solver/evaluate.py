@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import numbers
+import threading
 from collections import deque
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
@@ -42,6 +45,28 @@ async def gather_all(awaitables: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
+
+
+async def _in_thread(work: Callable[..., T], *args: Any) -> T:
+    """``work(*args)`` in a daemon thread of its own: one that never ends (a third party's scorer) must not keep the
+    process from ending, as a thread of the common pool would."""
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[T] = loop.create_future()
+
+    def settle(set_it: Callable[[Any], None], value: Any) -> None:
+        if not result.done():
+            set_it(value)
+
+    def run() -> None:
+        try:
+            outcome = (result.set_result, work(*args))
+        except BaseException as error:  # noqa: BLE001 - handed on to whoever waits
+            outcome = (result.set_exception, error)  # type: ignore[assignment]
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, *outcome)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await result
 
 
 @dataclass
@@ -130,9 +155,10 @@ class Solver:
         if not isinstance(end, Returned):
             return Infra(end.kind, end.detail)
         try:
-            scoring = asyncio.to_thread(task.score, question, end.answer)
-            score = await asyncio.wait_for(scoring, self.limits.wait_s)
-            return Answered(end.answer, score if isinstance(score, bool) else float(score), trace, usage, rung)
+            score = await asyncio.wait_for(_in_thread(task.score, question, end.answer), self.limits.wait_s)
+            if not isinstance(score, numbers.Real) or isinstance(score, bool):
+                raise TypeError(f"a score is a number, not {score!r}")
+            return Answered(end.answer, float(score), trace, usage, rung)
         except Exception as error:  # noqa: BLE001 - any scorer fault is a typed infra outcome
             return Infra("scorer_error", f"{task.name}: {type(error).__name__}: {error}"[:500])
 

@@ -102,7 +102,9 @@ class Ledger:
                     "SELECT seq, key, body FROM records WHERE kind = ? AND seq > ? ORDER BY seq LIMIT 500", (kind, last)
                 ).fetchall()
             for last, key, body in rows:  # noqa: B007 - `last` is the page's cursor
-                yield key, json.loads(body)
+                with self._access():
+                    record = json.loads(body)
+                yield key, record
             if not rows:
                 return
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from reharness.envs.errors import EngineError, LedgerError
 from reharness.envs.types import content_hash
 from reharness.solver.inflight import InFlight
 from reharness.solver.ledger import Ledger
@@ -52,6 +53,10 @@ class RecordedEngine:
 
     async def _pay(self, key: str, messages: Sequence[Message], sampling: Sampling) -> Completion:
         completion = await self.engine.generate(messages, sampling)
+        try:  # the weights that answered first are the weights of this run, also after a restart
+            self.ledger.bind(f"weights of {self.identity.engine} {self.identity.weights}", completion.weights)
+        except LedgerError as error:
+            raise EngineError(f"{self.identity.engine}: answers with other weights than before: {error}") from error
         self.ledger.put("call", key, asdict(completion))
         self.paid_calls += 1
         self.paid_prompt_tokens += completion.prompt_tokens

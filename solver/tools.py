@@ -67,12 +67,13 @@ class ToolHost:
 
     async def llm(self, messages: list[dict[str, str]], max_tokens: int, temperature: float) -> str:
         sampling = self._sampling(messages, max_tokens, temperature)
+        chars = sum(len(m["content"]) for m in messages)
+        self._within("llm_calls", self.llm_calls + 1)
+        self._within("completion_tokens", self._asked_tokens + sampling.max_tokens)
+        self._within("prompt_chars", self._prompt_chars + chars)
         self.llm_calls += 1
         self._asked_tokens += sampling.max_tokens
-        self._prompt_chars += sum(len(m["content"]) for m in messages)
-        self._within("llm_calls", self.llm_calls)
-        self._within("completion_tokens", self._asked_tokens)
-        self._within("prompt_chars", self._prompt_chars)
+        self._prompt_chars += chars
         place = self._place()
         try:
             completion = await self.engine.generate(messages, sampling)
@@ -95,14 +96,14 @@ class ToolHost:
             raise BudgetExceeded(f"{name}: {value} asked for, {budget} allowed")
 
     async def python(self, code: str, timeout: float) -> dict[str, Any]:
+        self._within("python_calls", self.python_calls + 1)
         self.python_calls += 1
-        self._within("python_calls", self.python_calls)
         place = self._place()
-        if self._python_s >= (budget := self.budgets.python_total_s):
-            raise BudgetExceeded(f"python_total_s: {self._python_s:.1f} s used, {budget:g} s allowed")
         seconds = min(timeout, self.budgets.python_s)
         result = await self.sandbox.python(code, Limits(cpu_s=seconds, wall_s=seconds + 1))
         self._python_s += result.cpu_s
+        if self._python_s > (budget := self.budgets.python_total_s):
+            raise BudgetExceeded(f"python_total_s: {self._python_s:.1f} s used, {budget:g} s allowed")
         self._note(place, "python", code=code, stdout=result.stdout, error=result.error)
         return {"stdout": result.stdout, "error": result.error}
 

@@ -41,8 +41,9 @@ async def run_in(
         if end is None:  # it hung up: its exit says why, and comes at once unless only the channel was closed
             await asyncio.wait([job.exited], timeout=_HANGUP_GRACE_S)
         ended_itself = job.exited.done()
-        await session.settle()
         cpu_s = session.cpu_s()
+        zygote.kill(job)
+        await session.settle()
     finally:
         zygote.kill(job)
         session.close()
@@ -60,11 +61,11 @@ async def run_in(
 
 def _verdict(left: Exit, ready: bool, ended_itself: bool, limits: Limits) -> RunEnd:
     """Why a child hung up without an end."""
-    if not ended_itself:
-        return RunFailed("protocol", "closed its channel without a result")
     if left.status is None:
         return RunInfra("sandbox_error", left.why)
     code = os.waitstatus_to_exitcode(left.status)
+    if not ended_itself and code == -signal.SIGKILL:  # it lived on, and that was our own kill
+        return RunFailed("protocol", "closed its channel without a result")
     if not ready:
         return RunInfra("sandbox_error", f"the child ended before it was locked in (status {code})")
     if code >= 0:

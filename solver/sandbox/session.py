@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import struct
 import time
+from pathlib import Path
 from typing import Any
 
 from reharness.solver.sandbox.types import (
@@ -25,9 +27,6 @@ BOOT_S = 120.0
 """How long a child may take to report that its locks are shut (hundreds may be queued before it)."""
 DETAIL_CHARS = 2000
 _READ_BYTES = 1 << 16  # more would be mapped and unmapped at every read
-WORKING_SHARE = 0.02
-"""A run past its wall limit goes on while it has used this share of the time as CPU: it works, but shares the
-processors with others, and its CPU limit ends it. What the wall limit is for is a run that sleeps."""
 _UCRED = struct.Struct("iII")
 _encode = json.JSONEncoder(allow_nan=False).encode
 _ENDS = {"harness_error", "memory", "denied", "protocol"}
@@ -190,11 +189,27 @@ class Session:
         self._timer = self._loop.call_later(max(left, 0.0), self._late)
 
     def _late(self) -> None:
+        """Past the wall limit a run may go on only for the time that it worked or waited for a processor: the limit is
+        for runs that sleep, and how crowded the machine is must not decide what a harness scores."""
         ran = self.wall_s + self._loop.time() - (self._running_since or self._loop.time())
-        if (self.cpu_s() or 0.0) < WORKING_SHARE * ran:
+        cpu_s, queued_s, runnable = self.cpu_s() or 0.0, *self._queued()
+        left = self._limits.wall_s - (ran - cpu_s - queued_s)
+        if cpu_s > self._limits.cpu_s + 1:  # the kernel counts ticks, between which a run can nap
+            self._fail("timeout_cpu", f"used {cpu_s:.1f} s of CPU; the limit is {self._limits.cpu_s:g} s")
+        elif left <= 0 and not runnable:
             self._fail("timeout_wall", f"ran longer than {self._limits.wall_s:g} s beside its calls")
         else:
-            self._timer = self._loop.call_later(self._limits.wall_s, self._late)
+            self._timer = self._loop.call_later(max(left, 0.05), self._late)
+
+    def _queued(self) -> tuple[float, bool]:
+        """Seconds that the run's living threads waited for a processor, and whether one waits (or runs) now; nothing
+        where the kernel does not tell."""
+        queued_ns, runnable = 0, False
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            for thread in Path(f"/proc/{self._pid}/task").iterdir() if self._pid else ():
+                queued_ns += int((thread / "schedstat").read_text().split()[1])
+                runnable |= (thread / "stat").read_text().rpartition(") ")[2].startswith("R")
+        return queued_ns / 1e9, runnable
 
     def _pause_clock(self) -> None:
         self._timer.cancel()
@@ -219,9 +234,11 @@ class Session:
             return None
 
     async def settle(self) -> None:
-        """Let the notes that arrived before the end reach the handler."""
-        if self._notes:
-            await asyncio.wait(self._notes, timeout=self._limits.wait_s)
+        """Let what was asked for before the end be answered: it is paid for, and belongs to this run's account. Not
+        when the end was a fault of ours, which the answers may never come from."""
+        asked = {*self._notes, *self._pending.values()}
+        if asked and not isinstance(self.end.result(), RunInfra):
+            await asyncio.wait(asked, timeout=self._limits.wait_s)
 
     def close(self) -> None:
         """Stop serving and hang up; calls in flight are cancelled."""

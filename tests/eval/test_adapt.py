@@ -41,7 +41,7 @@ def chain(proposer: Any, rounds: int = 2, n: int = 2, mode: str = "sequential", 
             solver.engine.count_tokens, seen.append,
         )  # fmt: skip
         made = await getattr(adaptation, mode)()
-        return made, await held_out(made, TASK, SETS, solver), seen
+        return made, await held_out(made.seal, made.seed, made.harness, TASK, SETS, solver), seen
 
     return with_solver(ENGINE, body, **options)
 

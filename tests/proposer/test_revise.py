@@ -153,3 +153,20 @@ def test_scoring_questions_that_are_no_feedback_never_reach_the_messages() -> No
         assert not any(q.text.split("\n")[0] in text for q in scoring)
 
     with_solver(ENGINE, body)
+
+
+def test_what_is_used_is_what_was_written_though_the_proposer_changes_its_mind() -> None:
+    class Moody(ScriptedProposer):
+        mood = 0
+
+        async def propose(self, contexts: Sequence[Context], n: int) -> list[list[Proposal]]:
+            Moody.mood += 1
+            return [[Proposal(c.key, i, COMPLETIONS[Moody.mood], "w") for i in range(n)] for c in contexts]
+
+    async def body(solver: Solver) -> None:
+        c = await context(solver)
+        first = await revise([c], Moody([]), 2, solver)
+        again = await revise([c, c], Moody([]), 2, solver)
+        assert again == [first[0], first[0]] and Moody.mood == 1
+
+    with_solver(ENGINE, body)

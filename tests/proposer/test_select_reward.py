@@ -71,3 +71,13 @@ def test_a_scorecard_with_no_measurement_has_no_mean() -> None:
         Answered("a", float("nan"))
     with pytest.raises(ValueError):
         Answered("a", True)
+
+
+def test_holes_of_many_candidates_do_not_leave_a_handful_of_questions_to_decide() -> None:
+    parent = card(*[1, 0] * 8)
+    first = card(*["i"] * 4, *[1] * 4, *[0] * 8)
+    second = card(*[0] * 4, *["i"] * 4, *[1] * 8)
+    third = card(*[0] * 8, *["i"] * 4, *[1] * 4)
+    fourth = card(*[1] * 12, *["i"] * 4)  # together they leave no question that all measured
+    assert AcceptIfBetter()(parent, [fourth, first, second, third]).index == 0
+    assert AcceptIfBetter()(card(1, *["i"] * 15), [card(*[1] * 16)]).index is None  # the parent must be measured too

@@ -128,6 +128,9 @@ def test_a_chain_that_was_measured_on_held_out_questions_is_over(site: Path, tmp
         server.bodies.clear()
         again = command(site, tmp_path / "run", server.url, *arguments)
         assert again.returncode == 0 and server.bodies == [], again.stderr
+        metrics = (tmp_path / "run" / "metrics.jsonl").read_text()
+    down = command(site, tmp_path / "run", server.url, *arguments)
+    assert down.returncode == 2 and (tmp_path / "run" / "metrics.jsonl").read_text() == metrics != ""
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["arms"] == before["arms"]
 
 
@@ -196,7 +199,7 @@ def test_results_with_holes_are_no_success_and_are_filled_by_the_same_command(si
 
     def held_out_down(messages: Sequence[Message], sampling: Sampling) -> str:
         state["asked"] += 1
-        if broken["on"] and state["asked"] > 14:
+        if broken["on"] and (state["asked"] == 2 or state["asked"] > 14):  # one dev outcome, and all held-out ones
             raise EngineError("the lights went out")
         return reply(messages, sampling)
 
@@ -210,6 +213,7 @@ def test_results_with_holes_are_no_success_and_are_filled_by_the_same_command(si
         assert again.returncode == 0, again.stderr
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["arms"][0]["held_out"]["gain"]["n"] == 5
+    assert summary["arms"][0]["dev"]["seed"]["n"] == 3  # what was sealed stays as it was
 
 
 def test_ctrl_c_says_that_the_same_command_goes_on(site: Path, tmp_path: Path) -> None:

@@ -211,3 +211,21 @@ def test_calls_left_behind_are_counted() -> None:
     engine = ScriptedEngine(lambda messages, sampling: "late", latency_s=5)
     card = with_solver(engine, slow, budgets=Budgets(llm_calls=5))
     assert card.failures == {"budget": 2}
+
+
+@pytest.mark.parametrize("value", [True, "1.0", float("nan"), 1.5, None])
+def test_a_score_that_is_none_is_infra(value: Any) -> None:
+    class Odd:
+        name, interface, description, scorer_version = "odd", "search_replace", "d", "1"
+
+        def questions(self, n: int, seed: int) -> Sequence[Question]:
+            return QUESTIONS[:n]
+
+        def score(self, question: Question, answer: str) -> float:
+            return value  # type: ignore[no-any-return]
+
+        def reveal(self, question: Question) -> str | None:
+            return None
+
+    card = score(ASK.format(t=0), task=Odd(), questions=QUESTIONS[:1], infra_retries=0)
+    assert [type(o) for o in card.outcomes] == [Infra]

@@ -305,13 +305,18 @@ def test_python_runs_code_and_keeps_what_it_printed() -> None:
 def test_a_run_that_works_on_a_busy_machine_is_not_late_but_one_that_sleeps_is() -> None:
     work = "import time\ndef run(q, tools):\n    while time.process_time() < 0.6:\n        pass\n    return 'done'\n"
     sleep = "import time\ndef run(q, tools):\n    time.sleep(30)\n"
+    burst = "import time\ndef run(q, tools):\n    while time.process_time() < 0.3:\n        pass\n    time.sleep(30)\n"
+    nap = "import time\ndef run(q, tools):\n    while True:\n        time.sleep(0.0005)\n"
     limits = Limits(cpu_s=5, wall_s=0.7)
 
     async def body(sandbox: Sandbox) -> None:
         worked = await asyncio.gather(*(sandbox.run(work, "q", echo, limits) for _ in range(12)))
         assert [w.end for w in worked] == [Returned("done")] * 12
-        slept = await sandbox.run(sleep, "q", echo, limits)
-        assert isinstance(slept.end, RunFailed) and slept.end.kind == "timeout_wall"
+        for sleeper in (sleep, burst, nap):
+            started = asyncio.get_running_loop().time()
+            slept = await sandbox.run(sleeper, "q", echo, limits)
+            assert isinstance(slept.end, RunFailed) and slept.end.kind == "timeout_wall", slept.end
+            assert asyncio.get_running_loop().time() - started < 5
 
     with_sandbox(body)
 

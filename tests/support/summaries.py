@@ -65,7 +65,8 @@ def arm(
             parent, parent_card = taken.candidate, taken.card
     chain = Chain(task, seed, seed_card, tuple(done), parent, parent_card)
     whole = Arm(label=task, task=NOTHING, sets=NOTHING, seed=seed, proposer=NOTHING, title=proposer, count_tokens=len)
-    return {**_record(whole, chain, HeldOut(card(seed, held[0]), card(parent, held[1]))), "seconds": 130.0}
+    measured = HeldOut(card(seed, held[0]), card(parent, held[1])).record()
+    return {**_record(whole, chain, lambda h: h.fingerprint), "held_out": measured, "seconds": 130.0}
 
 
 REPLY = "    return reply\n"
