@@ -42,8 +42,9 @@ async def run_in(
             await asyncio.wait([job.exited], timeout=_HANGUP_GRACE_S)
         ended_itself = job.exited.done()
         cpu_s = session.cpu_s()
-        zygote.kill(job)
-        await session.settle()
+        if asked := session.unanswered():
+            zygote.kill(job)
+            await asyncio.wait(asked, timeout=limits.wait_s)
     finally:
         zygote.kill(job)
         session.close()

@@ -233,12 +233,10 @@ class Session:
         except OSError:
             return None
 
-    async def settle(self) -> None:
-        """Let what was asked for before the end be answered: it is paid for, and belongs to this run's account. Not
-        when the end was a fault of ours, which the answers may never come from."""
-        asked = {*self._notes, *self._pending.values()}
-        if asked and not isinstance(self.end.result(), RunInfra):
-            await asyncio.wait(asked, timeout=self._limits.wait_s)
+    def unanswered(self) -> set[asyncio.Task[Any]]:
+        """What was asked for before the end and is still to be answered: it is paid for, and belongs to this run's
+        account. Nothing when the end was a fault of ours: the answers may never come."""
+        return set() if isinstance(self.end.result(), RunInfra) else {*self._notes, *self._pending.values()}
 
     def close(self) -> None:
         """Stop serving and hang up; calls in flight are cancelled."""
