@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from endpoint import EndpointServer
 from plugin import PROPOSER, TASK, install
+from solving import hear_ctrl_c
 
 from reharness.envs.errors import EngineError
 from reharness.recipes.cli import main
@@ -224,7 +225,7 @@ def test_ctrl_c_says_that_the_same_command_goes_on(site: Path, tmp_path: Path) -
                      "--out", str(tmp_path / "run")]  # fmt: skip
         process = subprocess.Popen(
             [sys.executable, "-m", "reharness.recipes", *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE,
-            text=True, env={**os.environ, "PYTHONPATH": str(site)}, cwd=site,
+            text=True, env={**os.environ, "PYTHONPATH": str(site)}, cwd=site, preexec_fn=hear_ctrl_c,
         )  # fmt: skip
         while not server.bodies:
             assert process.poll() is None, process.communicate()

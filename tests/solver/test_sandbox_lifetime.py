@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from solving import with_sandbox
+from solving import hear_ctrl_c, with_sandbox
 
 from reharness.solver.sandbox import Limits, Returned, RunResult, Sandbox, cage
 
@@ -97,7 +97,9 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_when_the_host_is_killed_nothing_remains(number: signal.Signals) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOST], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as host:
+    command = [sys.executable, "-c", HOST]
+    quiet: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, preexec_fn=hear_ctrl_c, **quiet) as host:
         assert host.stdout is not None
         if not host.stdout.readline():
             pytest.skip("no sandbox here")

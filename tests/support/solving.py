@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -44,6 +45,12 @@ def with_sandbox(work: Callable[[Sandbox], Awaitable[Any]], **options: Any) -> A
             await sandbox.aclose()
 
     return asyncio.run(main())
+
+
+def hear_ctrl_c() -> None:
+    """For ``preexec_fn``: a child hears SIGINT even where these tests were started with it ignored (in the background
+    of a shell, say)."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def edit(search: str, replace: str, description: str = "A change.") -> str:
