@@ -15,8 +15,10 @@ from rich.text import Text
 
 from reharness.envs.errors import ConfigError, InfraLimitError, ReharnessError, UnknownNameError
 from reharness.eval.render.text import visible
+from reharness.recipes import cli_stats
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+cli_stats.register(app)
 console = Console()
 
 T = TypeVar("T")
