@@ -71,18 +71,27 @@ def mean_interval(values: Sequence[float], bounds: tuple[float, float] = (-1.0, 
 def interval(values: Sequence[float], method: Method, seed: int = 0) -> tuple[float, float]:
     """The nominal 95 % interval of the mean of at least two values: Student's t, the percentile bootstrap, or the
     studentised bootstrap (Efron and Tibshirani 1993, chapters 12 and 13), both with 10,000 seeded resamples."""
-    low, high = _intervals(np.asarray([values], dtype=float), method, RESAMPLES, np.random.default_rng(seed))
+    low, high = _intervals(np.asarray([values], dtype=float), method, _seeded_resamples(len(values), seed))
     return float(low[0]), float(high[0])
 
 
-def _intervals(x: np.ndarray, method: Method, resamples: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+def _resamples(n: int, number: int, rng: np.random.Generator) -> np.ndarray:
+    """How often each of ``n`` values is drawn in each resample: n x number."""
+    return rng.multinomial(n, np.full(n, 1 / n), size=number).T.astype(float)
+
+
+@lru_cache(maxsize=8)
+def _seeded_resamples(n: int, seed: int) -> np.ndarray:
+    return _resamples(n, RESAMPLES, np.random.default_rng(seed))
+
+
+def _intervals(x: np.ndarray, method: Method, counts: np.ndarray) -> tuple[np.ndarray, ...]:
     """Low and high ends for every row of ``x`` (samples x n). The rows share their resamples."""
     n = x.shape[1]
     centre, error = x.mean(axis=1), x.std(axis=1, ddof=1) / math.sqrt(n)
     if method == "t":
         half = float(stats.t.ppf(0.975, n - 1)) * error
         return centre - half, centre + half
-    counts = rng.multinomial(n, np.full(n, 1 / n), size=resamples).T.astype(float)
     deviations = x - centre[:, None]
     means = deviations @ counts / n
     if method == "percentile":
@@ -110,7 +119,7 @@ def simulate_coverage(
         size = (min(100, samples - done), n)
         x = rng.standard_normal(size) if effects == "normal" else rng.lognormal(size=size)
         true = 0.0 if effects == "normal" else math.exp(0.5)
-        low, high = _intervals(x, method, resamples, rng)
+        low, high = _intervals(x, method, _resamples(n, 0 if method == "t" else resamples, rng))
         held += int(np.sum((low <= true) & (true <= high)))
         done += size[0]
     return held / samples

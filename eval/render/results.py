@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reharness.envs.errors import ConfigError
 from reharness.eval.compare import Checked, Comparisons, family_mean, value_table
+from reharness.eval.coverage import MIN_FAMILIES
 from reharness.eval.render.curve import COLOURS, INK
 from reharness.eval.render.sheets import (
     LABELS,
@@ -111,10 +113,8 @@ def figure(results: Results) -> Figure:
     panels = drawn.subplots(1, columns, sharey=True, squeeze=False)[0]
     for axes, (name, track) in zip(panels, results.tracks.items(), strict=True):
         _panel(axes, name, track, names)
-    drawn.supxlabel(
-        "held-out score; dots: families (mean of n proposals), diamond: mean over families with 95 % interval",
-        fontsize=8, color=INK,
-    )  # fmt: skip
+    meaning = "held-out score; dots: families (mean of n proposals); diamond: mean over families, with 95 % interval"
+    drawn.supxlabel(textwrap.fill(meaning, 56 * columns), fontsize=8, color=INK)
     return drawn
 
 
@@ -124,7 +124,7 @@ def _panel(axes: Axes, name: str, track: Track, names: Sequence[str]) -> None:
     for at, row in enumerate(names):
         values = [value for _, value in sorted(table.get(row, {}).items())]
         # Spread over the height of the line in a fixed order, so that equal scores stay countable.
-        heights = [at + 0.3 * ((7 * i % len(values) + 0.5) / len(values) * 2 - 1) for i in range(len(values))]
+        heights = [at + 0.6 * (0.618034 * (i + 0.5) % 1 - 0.5) for i in range(len(values))]
         colour = COLOURS[at % len(COLOURS)]
         axes.scatter(values, heights, s=13, color=colour, alpha=0.45, linewidths=0, zorder=2, clip_on=False)
         mean = family_mean(table.get(row, {}))
@@ -133,7 +133,8 @@ def _panel(axes: Axes, name: str, track: Track, names: Sequence[str]) -> None:
         axes.plot([mean.mean], [at], marker="D", markersize=5, color=INK, markeredgecolor="white", zorder=4)
     axes.set(xlim=(-0.03, 1.03), ylim=(len(names) - 0.5, -0.5), xticks=[0, 0.25, 0.5, 0.75, 1])
     axes.set_yticks(range(len(names)), [LABELS[row] for row in names])
-    axes.set_title(f"{name}: {TRACKS[name]} ({n} families)", fontsize=9, color=INK, loc="left", fontweight="bold")
+    few = ", no claim" if n < MIN_FAMILIES else ""
+    axes.set_title(f"{name}: {TRACKS[name]} ({n} families{few})", fontsize=9, color=INK, loc="left", fontweight="bold")
     axes.grid(axis="x", color=INK, alpha=0.12, linewidth=0.6)
     axes.tick_params(labelsize=8, colors=INK, length=0)
     for side, spine in axes.spines.items():

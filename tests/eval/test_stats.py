@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest, permutation_test, ttest_1samp
+from scipy.stats import binomtest, permutation_test, ttest_1samp, wilcoxon
 
 from reharness.eval.stats import (
     bounded_mean,
@@ -105,9 +105,14 @@ def test_the_smallest_p_of_few_families() -> None:
     assert sign_flip([1.0] * 6) == smallest_p(6)
 
 
-def test_wilcoxon_is_one_when_nothing_differs() -> None:
-    assert wilcoxon_p([0.0, 0.0, 0.0]) == 1.0
-    assert wilcoxon_p([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]) == 0.03125
+@pytest.mark.parametrize("n", [3, 8, 25])
+def test_the_signed_rank_test_is_scipy_s(n: int) -> None:
+    rng = np.random.default_rng(n)
+    assert wilcoxon_p(d := rng.normal(0.2, 0.5, n).tolist()) == pytest.approx(wilcoxon(d, method="exact").pvalue)
+    tied = (rng.integers(-3, 6, min(n, 9)) / 4).tolist()  # with ties and zeros scipy too counts signs, up to 13
+    assert wilcoxon_p(tied) == pytest.approx(wilcoxon(tied).pvalue)
+    assert wilcoxon_p([0.0] * n) == 1.0
+    assert wilcoxon_p([0.1 + 0.2 - 0.3, 0.3 - 0.2, 0.1, 0.1]) == wilcoxon_p([1, 1, 1])
 
 
 def test_holm_by_hand() -> None:
