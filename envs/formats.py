@@ -107,18 +107,22 @@ MAX_BROKEN_OBJECTS = 1000
 """After so many openings of a JSON object that are none, a reply is given up: each may cost a deep parse."""
 
 
-def _json_field(reply: str) -> str | None:
-    """The "answer" of the last JSON object that has one; nested objects are not looked into."""
-    found, at, broken = None, _OBJECT.search(reply), 0
-    while at and broken < MAX_BROKEN_OBJECTS:
-        try:
-            value, end = _JSON.raw_decode(reply, at.start())
-        except (ValueError, RecursionError):
-            end, broken = at.start() + 1, broken + 1
-        else:
-            found = value["answer"] if isinstance(value.get("answer"), str) else found
-        at = _OBJECT.search(reply, end)
-    return _stripped(found)
+def _json_field(key: str) -> Callable[[str], str | None]:
+    """Reader of the text under ``key`` in the last JSON object that has it; nested objects are not looked into."""
+
+    def extract(reply: str) -> str | None:
+        found, at, broken = None, _OBJECT.search(reply), 0
+        while at and broken < MAX_BROKEN_OBJECTS:
+            try:
+                value, end = _JSON.raw_decode(reply, at.start())
+            except (ValueError, RecursionError):
+                end, broken = at.start() + 1, broken + 1
+            else:
+                found = value[key] if isinstance(value.get(key), str) else found
+            at = _OBJECT.search(reply, end)
+        return _stripped(found)
+
+    return extract
 
 
 def _json_list(reply: str) -> str | None:
@@ -131,21 +135,27 @@ def _json_list(reply: str) -> str | None:
     return None
 
 
+def _tagged(name: str, opening: str, closing: str, instruction: str) -> AnswerFormat:
+    return AnswerFormat(name, instruction, _between(opening, closing), lambda a: f"{opening}{a}{closing}")
+
+
+def _labelled(name: str, marker: str, instruction: str) -> AnswerFormat:
+    return AnswerFormat(name, instruction, _after_line_start(marker), lambda a: f"{marker} {a}")
+
+
+def _under_key(name: str, key: str, instruction: str) -> AnswerFormat:
+    return AnswerFormat(name, instruction, _json_field(key), lambda a: json.dumps({key: a}, ensure_ascii=False))
+
+
 FORMATS: dict[str, AnswerFormat] = {
     f.name: f
     for f in (
         AnswerFormat("plain", "Reply with the answer only.", _stripped, str),
-        AnswerFormat(
-            "tag",
-            "Put your final answer between <answer> and </answer>.",
-            _between("<answer>", "</answer>"),
-            lambda a: f"<answer>{a}</answer>",
-        ),
-        AnswerFormat(
+        _tagged("tag", "<answer>", "</answer>", "Put your final answer between <answer> and </answer>."),
+        _under_key(
             "json_field",
+            "answer",
             'Reply with a JSON object that has your final answer as a string under the key "answer".',
-            _json_field,
-            lambda a: json.dumps({"answer": a}, ensure_ascii=False),
         ),
         AnswerFormat(
             "last_line",
@@ -153,12 +163,25 @@ FORMATS: dict[str, AnswerFormat] = {
             _last_line,
             lambda a: f"The result is:\n{a}",
         ),
-        AnswerFormat(
+        _labelled(
             "label",
+            "Answer:",
             "End your reply with a new line that starts with 'Answer:' followed by your final answer.",
-            _after_line_start("Answer:"),
-            lambda a: f"Answer: {a}",
         ),
+        _tagged("result_tag", "<result>", "</result>", "Write the result between <result> and </result>."),
+        _tagged("value_tag", "<value>", "</value>", "Your reply must hold <value>your answer</value>."),
+        _tagged("bbcode", "[ans]", "[/ans]", "Write your answer as [ans]your answer[/ans]."),
+        _tagged("parentheses", "((", "))", "Put the final answer between double parentheses, like ((this))."),
+        _tagged("tildes", "~~", "~~", "Write your final answer struck through, like ~~this~~."),
+        _tagged("bars", "|", "|", "Put your final answer between two vertical bars, like |this|."),
+        _tagged("guillemets", "<<", ">>", "Your final answer goes between << and >>."),
+        _tagged("begin_end", "BEGIN\n", "\nEND", "Write a line BEGIN, then your final answer, then a line END."),
+        _tagged("braces", "{{", "}}", "Fill your final answer into a template, like {{this}}."),
+        _labelled("result_label", "Result:", "The last line of your reply is 'Result:' and your final answer."),
+        _labelled("arrow", "->", "Write '->', a space and your final answer on a line of their own."),
+        _labelled("equals", "ANSWER =", "End with a line that starts with 'ANSWER =' and gives your final answer."),
+        _under_key("json_result", "result", 'Reply with a JSON object whose key "result" has your answer as a string.'),
+        _under_key("json_value", "value", 'Give a JSON object with the text of your final answer under "value".'),
         AnswerFormat(
             "boxed",
             r"Put your final answer inside \boxed{}.",
@@ -177,17 +200,11 @@ FORMATS: dict[str, AnswerFormat] = {
             _code_fence,
             lambda a: f"```\n{a}\n```",
         ),
-        AnswerFormat(
-            "final_tag",
-            "Write your final answer as <final>your answer</final>.",
-            _between("<final>", "</final>"),
-            lambda a: f"<final>{a}</final>",
-        ),
-        AnswerFormat(
+        _tagged("final_tag", "<final>", "</final>", "Write your final answer as <final>your answer</final>."),
+        _labelled(
             "hash_line",
+            "####",
             "End your reply with a new line that starts with '####' and a space, followed by your final answer.",
-            _after_line_start("####"),
-            lambda a: f"#### {a}",
         ),
         AnswerFormat(
             "json_list",

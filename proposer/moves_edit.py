@@ -139,7 +139,7 @@ def answering(tree: ast.Module) -> ast.FunctionDef | None:
         seen.add(node.name)
         match node.body[-1]:
             case ast.Return(
-                ast.JoinedStr() | ast.BinOp(left=ast.Constant()) | ast.Call(ast.Attribute(attr="dumps")) as form
+                ast.JoinedStr() | ast.BinOp() | ast.Call(ast.Attribute(attr="dumps")) as form
             ):
                 called = [c.func.id for c in ast.walk(form) if isinstance(c, ast.Call) and isinstance(c.func, ast.Name)]
                 if called and called[0] in named:

@@ -6,7 +6,12 @@ Forms and defects are those of the train lists in ``envs/data/rg_split.toml``.
 from __future__ import annotations
 
 import ast
+import json
+import re
 
+from reharness.envs.formats import FORMATS
+from reharness.envs.splits import load_split
+from reharness.proposer.defects import DEFECTS
 from reharness.proposer.moves_edit import Move, Rewrite, functions, replaced, wrapped
 
 
@@ -32,25 +37,10 @@ def _rewrite_each(source: str, inner_of: dict[ast.expr, ast.expr]) -> str | None
     return replaced(source, changes) if changes else None
 
 
-def _whole_string(source: str) -> str | None:
-    """``return text[0]``, ``return text[:1]`` or ``text = text[:1]`` without the cut; not where it cuts a list."""
-    found: dict[ast.expr, ast.expr] = {}
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Return(ast.Subscript(inner, index) as cut) if ast.unparse(index) in ("0", ":1", "0:1"):
-                pass
-            case ast.Assign(value=ast.Subscript(inner, index) as cut) if ast.unparse(index) in (":1", "0:1"):
-                pass
-            case _:
-                continue
-        match inner:
-            case ast.Name() | ast.Call(ast.Name() | ast.Attribute(attr="strip")):
-                found[cut] = inner
-    return _rewrite_each(source, found)
-
-
 def _keep_last_line(source: str) -> str | None:
-    """A question that loses its last line (``rsplit`` or ``rpartition`` at LF, or lines ``[:-1]``) keeps it."""
+    """A question that loses its last lines (``rsplit`` or ``rpartition`` at LF, or lines ``[:-1]``) keeps them."""
+    if whole := DEFECTS["drop_last_line"].undone(source):
+        return whole
     found: dict[ast.expr, ast.expr] = {}
     for node in ast.walk(ast.parse(source)):
         match node:
@@ -60,7 +50,8 @@ def _keep_last_line(source: str) -> str | None:
             ):
                 found[node] = text
             case ast.Subscript(ast.Call(ast.Attribute(attr="split" | "splitlines")) as lines, ast.Slice() as cut):
-                if ast.unparse(cut) == ":-1" and not (lines.args and ast.unparse(lines.args[0]) != repr("\n")):
+                at_line_ends = not lines.args or ast.unparse(lines.args[0]) == repr("\n")
+                if at_line_ends and re.fullmatch(r":-\d", ast.unparse(cut)):
                     found[node] = lines
     return _rewrite_each(source, found)
 
@@ -84,31 +75,55 @@ answer = INNER(QUESTION, TOOLS).strip()
 return answer[1:-1] if len(answer) > 1 and answer[0] == answer[-1] and answer[0] in "'\"" else answer
 """
 
+def _in_form(prefix: str, suffix: str) -> Rewrite:
+    """Puts fixed texts around the answer, once."""
+    parts = [json.dumps(prefix)] if prefix else []
+    parts += ["INNER(QUESTION, TOOLS)", *([json.dumps(suffix)] if suffix else [])]
+    return _returned("return " + " + ".join(parts), mark=f"return {json.dumps(prefix)} +")
+
+
+def _format_moves() -> list[Move]:
+    moves = []
+    for name in load_split().formats["train"]:
+        if name != "plain":
+            prefix, suffix = FORMATS[name].render("\0").split("\\u0000" if "json" in name else "\0")
+            form = json.dumps(f"{prefix}...{suffix}")
+            text = f"The right answers have the form {form}: put the answer into it."
+            moves.append(Move(f"as_{name}", "format", text, _in_form(prefix, suffix)))
+    return moves
+
+
+_CURES = {
+    "prefix": "Return the answer alone, without the words before it.",
+    "suffix": "Return the answer alone, without what comes after it.",
+    "dict_wrap": "Return the answer itself, not a dict that holds it.",
+    "quoted": "Return the answer without quotes around it.",
+    "bracketed": "Return the answer without brackets around it.",
+    "doubled": "Return the answer once, not twice.",
+    "first_char": "Return the whole answer, not only its first character.",
+    "last_char": "Return the whole answer, not only its last character.",
+    "first_char_lost": "Return the answer with its first character, which was cut off.",
+    "reversed": "Return the answer in its own order, not backwards.",
+    "spaced_out": "Return the answer without something between its characters.",
+    "length": "Return the answer itself, not its length.",
+    "drop_last_line": "Keep the last line of the question, which was cut off.",
+}
+"""What the move says that undoes a defect of the train list."""
+
+
+def _undo(defect: str) -> Rewrite:
+    return _keep_last_line if defect == "drop_last_line" else DEFECTS[defect].undone
+
+
 REPAIR_MOVES = [
-    Move(
-        "as_tag",
-        "format",
-        "Put the answer between answer tags.",
-        _returned('return f"<answer>{INNER(QUESTION, TOOLS)}</answer>"', mark="<answer>{"),
-    ),
+    *_format_moves(),
     Move(
         "as_json",
         "format",
         "Return the answer as a JSON object with the key 'answer'.",
         _returned('import json\nreturn json.dumps({"answer": INNER(QUESTION, TOOLS)})', mark='dumps({"answer"'),
     ),
-    Move(
-        "as_last_line",
-        "format",
-        "Return a line of working first, then the answer alone on the last line.",
-        _returned(r'return "The result is:\n" + INNER(QUESTION, TOOLS)', mark="The result is:"),
-    ),
-    Move(
-        "as_label",
-        "format",
-        "Begin the answer's line with the label 'Answer:'.",
-        _returned('return "Answer: " + INNER(QUESTION, TOOLS)', mark='"Answer: "'),
-    ),
+    *(Move(f"undo_{name}", "repair", text, _undo(name)) for name, text in _CURES.items()),
     Move(
         "strip_prefix",
         "repair",
@@ -127,6 +142,4 @@ REPAIR_MOVES = [
         "Take the quotes around the answer off.",
         _returned(_NO_QUOTES, mark="answer[1:-1]", inner="quoted_answer"),
     ),
-    Move("whole_string", "repair", "Return the whole answer, not only its first character.", _whole_string),
-    Move("keep_last_line", "repair", "Keep the last line of the question, which was cut off.", _keep_last_line),
 ]

@@ -16,7 +16,9 @@ from solving import with_solver
 
 from reharness.envs.formats import FORMATS
 from reharness.envs.registry import get_task
+from reharness.envs.splits import load_split
 from reharness.proposer import moves_snippets
+from reharness.proposer.defects import planted
 from reharness.proposer.edits import apply_edit, check_harness
 from reharness.proposer.moves import MOVES, moves_for
 from reharness.solver.evaluate import Solver, evaluate
@@ -75,6 +77,7 @@ COMPETENT_RUN = COMPETENT + "def run(question, tools):\n    return solve(questio
 def test_every_move_is_an_edit_whose_candidate_runs(name: str) -> None:
     parents = [SEED, COMPETENT_RUN, SEED.replace("0.0", "0.5"), COMPETENT_RUN.replace("(question)\n", "(question)[:1]\n")]
     parents.append(COMPETENT_RUN.replace("return solve(question)", 'return solve(question.rsplit("\\n", 1)[0])'))
+    parents += [planted(COMPETENT_RUN, defect, 0) for defect in load_split().defects["train"]]
     fitting = [parent for parent in parents if MOVES[name].propose(parent)]
     assert fitting
     for parent in fitting:
@@ -88,7 +91,7 @@ def test_descriptions_tell_moves_apart() -> None:
 
 def test_moves_fit_by_the_source_alone() -> None:
     names = {move.name for move, _ in moves_for(SEED)}
-    assert names == set(MOVES) - {"greedy", "whole_string", "keep_last_line"}
+    assert names == {name for name in MOVES if name != "greedy" and not name.startswith("undo_")}
     kinds = {move.kind for move, _ in moves_for(COMPETENT_RUN)}
     assert kinds == {"algorithm", "format", "repair"}  # nothing to ask differently where no solver is asked
     assert moves_for("def run(:\n") == []
@@ -161,7 +164,7 @@ def test_an_algorithm_raises_on_no_text(question: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "form"), [("as_tag", "tag"), ("as_json", "json_field"), ("as_last_line", "last_line"), ("as_label", "label")]
+    ("name", "form"), [("as_tag", "tag"), ("as_json", "json_field"), ("as_json_field", "json_field"), ("as_last_line", "last_line"), ("as_label", "label")]
 )
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_format_move_gives_the_form_before_or_after_an_algorithm(name: str, form: str, order: int) -> None:
@@ -177,21 +180,21 @@ DEFECTS = [
     ("unwrap_dict", 'return str({"answer": solve(question)})'),
     ("unquote", "return repr(solve(question))"),
     ("unquote", "return '\"' + solve(question) + '\"'"),
-    ("whole_string", "return solve(question)[:1]"),
-    ("whole_string", "return solve(question)[0]"),
-    ("whole_string", "answer = solve(question)\n    answer = answer[:1]\n    return answer"),
-    ("whole_string", "return solve(question).strip()[0]"),
-    ("keep_last_line", 'return solve(question.rsplit("\\n", 1)[0])'),
-    ("keep_last_line", 'return solve("\\n".join(question.splitlines()[:-1]))'),
-    ("keep_last_line", 'question = question.rpartition("\\n")[0]\n    return solve(question)'),
-    ("keep_last_line", 'lines = question.split("\\n")[:-1]\n    return solve("\\n".join(lines))'),
+    ("undo_first_char", "return solve(question)[:1]"),
+    ("undo_first_char", "return solve(question)[0]"),
+    ("undo_first_char", "answer = solve(question)\n    answer = answer[:1]\n    return answer"),
+    ("undo_first_char", "return solve(question).strip()[0]"),
+    ("undo_drop_last_line", 'return solve(question.rsplit("\\n", 1)[0])'),
+    ("undo_drop_last_line", 'return solve("\\n".join(question.splitlines()[:-1]))'),
+    ("undo_drop_last_line", 'question = question.rpartition("\\n")[0]\n    return solve(question)'),
+    ("undo_drop_last_line", 'lines = question.split("\\n")[:-1]\n    return solve("\\n".join(lines))'),
 ]
 
 
 @pytest.mark.parametrize(("name", "line"), DEFECTS)
 def test_a_repair_cures_its_defect(name: str, line: str) -> None:
     source = f"{COMPETENT}def run(question, tools):\n    {line}\n"
-    question = "Say it loud\n: yes, it is" if name == "keep_last_line" else "Say it loud: yes, it is"
+    question = "Say it loud\n: yes, it is" if name == "undo_drop_last_line" else "Say it loud: yes, it is"
     try:
         broken = answer(source, "", question=question)
     except IndexError:
@@ -208,13 +211,13 @@ def test_a_repair_leaves_a_sound_answer_alone(name: str) -> None:
 
 def test_a_cut_within_a_cut_gives_sound_python() -> None:
     line = 'return question.rsplit("\\n", 1)[0].rsplit("\\n", 1)[0]'
-    once = moved(f"def run(question, tools):\n    {line}\n", "keep_last_line")
+    once = moved(f"def run(question, tools):\n    {line}\n", "undo_drop_last_line")
     assert answer(once, "", question="a\nb\nc") == "a\nb"
 
 
-def test_whole_string_does_not_take_a_list_for_a_text() -> None:
+def test_undo_first_char_does_not_take_a_list_for_a_text() -> None:
     for line in ("return question.split()[0]", "return Counter(question).most_common(1)[0][0]", "first = question[0]"):
-        assert MOVES["whole_string"].propose(f"def run(question, tools):\n    {line}\n") is None
+        assert MOVES["undo_first_char"].propose(f"def run(question, tools):\n    {line}\n") is None
 
 
 EXTRACTED = [
