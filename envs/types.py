@@ -91,6 +91,10 @@ class QuestionSets:
     def n_eval(self) -> int:
         return len(self._eval)
 
+    def holds(self, question: Question) -> bool:
+        """Whether the question is in any of the sets: for drawing others that share none with them."""
+        return question.key in {q.key for qs in (self.feedback, self.scoring, self._eval) for q in qs}
+
     def digest(self) -> str:
         """Hash of which questions are used for what; part of what a run is tied to."""
         return content_hash(self.protocol, *([q.key for q in qs] for qs in (self.feedback, self.scoring, self._eval)))

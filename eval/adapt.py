@@ -16,7 +16,7 @@ from reharness.envs.errors import InfraLimitError
 from reharness.envs.types import Question, QuestionSets, Seal, Task, content_hash
 from reharness.proposer.policy import Proposer, make_context
 from reharness.proposer.report import CountTokens, EditRecord
-from reharness.proposer.revise import Judged, revise
+from reharness.proposer.revise import Judged, edit_records, revise
 from reharness.proposer.select import Decision, SelectionRule
 from reharness.solver.evaluate import Solver, evaluate
 from reharness.solver.harness import Harness
@@ -50,7 +50,7 @@ class Round:
     def record(self) -> dict[str, Any]:
         """Plain JSON without times: equal for equal rounds."""
         scores = [j.card.mean for j in self.judged if j.card and j.card.n]
-        stages = [_stage(j) for j in self.judged]
+        stages = [stage(j) for j in self.judged]
         n = len(stages)
         return {
             "round": self.number,
@@ -121,7 +121,8 @@ class Adaptation:
         history: list[EditRecord] = []
         for number in range(1, self.rounds + 1):
             rounds.append(await self._round(number, self.n, parent, card, history))
-            history += _history(rounds[-1])
+            done = rounds[-1]
+            history += edit_records(number, done.parent_card, done.judged, done.decision.index)
             parent, card = rounds[-1].retained
         return Chain(self.task.name, self.seed, seed_card, tuple(rounds), parent, card)
 
@@ -162,28 +163,8 @@ def _mean(values: Sequence[float]) -> float | None:
     return None if math.isnan(mean) else mean
 
 
-def _stage(judged: Judged) -> int:
+def stage(judged: Judged) -> int:
     """How far a proposal came: 0 nothing, 1 parsed, 2 applied, 3 ran (some run of it completed)."""
     if judged.edit.error is not None:
         return {"parse": 0, "apply": 1, "result": 2}[judged.edit.error.stage]
     return 3 if judged.card and judged.card.n and judged.card.completed_share > 0 else 2
-
-
-def _history(done: Round) -> list[EditRecord]:
-    """What the next report says of this round's edits: each distinct edit once."""
-    seen, rows = set(), []
-    for i, j in enumerate(done.judged):
-        description = j.edit.description or "(no description)"
-        if j.edit.error is not None:
-            effect = f"not used: {j.edit.error}"
-            if j.edit.error.nearest:
-                effect += f"; the nearest lines are {list(j.edit.error.nearest)}"
-        elif j.card and j.card.n:
-            verdict = "accepted" if i == done.decision.index else "rejected"
-            effect = f"score {done.parent_card.mean:.3f} -> {j.card.mean:.3f}, {verdict}"
-        else:
-            effect = "could not be measured"
-        if (description, effect) not in seen:
-            seen.add((description, effect))
-            rows.append(EditRecord(done.number, description, effect))
-    return rows

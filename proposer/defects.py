@@ -135,9 +135,12 @@ def _places(tree: ast.Module, spoils: str) -> Iterator[ast.expr]:
     if spoils == "question":
         yield from (node for node in ast.walk(run) if isinstance(node, ast.expr))
         return
-    end = run.body[-1]
-    called = [c.func.id for c in ast.walk(end) if isinstance(c, ast.Call) and isinstance(c.func, ast.Name)]
-    for function in (run, *(named[name] for name in called if name in named)):
+    way = [run]  # `run` and the functions that it returns through
+    for function in way:
+        called = [c.func for c in ast.walk(function.body[-1]) if isinstance(c, ast.Call)]
+        ahead = [named[f.id] for f in called if isinstance(f, ast.Name) and f.id in named]
+        way += [f for f in dict.fromkeys(ahead) if f not in way]
+    for function in way:
         nodes = list(ast.walk(function))
         yield from (node.value for node in nodes if isinstance(node, ast.Return) and node.value)
         yield from (

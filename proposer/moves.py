@@ -11,7 +11,7 @@ import ast
 from collections.abc import Callable
 
 from reharness.proposer import moves_snippets as snippets
-from reharness.proposer.moves_edit import Move, Rewrite, answering, make_edit, wrapped
+from reharness.proposer.moves_edit import Move, Rewrite, answering, llm_calls, make_edit, wrapped
 from reharness.proposer.moves_repair import REPAIR_MOVES
 from reharness.proposer.moves_solver import SOLVER_MOVES
 
@@ -51,6 +51,11 @@ MOVES: dict[str, Move] = {
 
 
 def moves_for(source: str) -> list[tuple[Move, str]]:
-    """Every move that fits the source, in the library's order, with its completion."""
+    """Every move that fits the source, with its completion: in the library's order where the source asks the solver,
+    else (it computes by itself) repairs and forms before new algorithms."""
     proposed = ((move, move.propose(source)) for move in MOVES.values())
-    return [(move, completion) for move, completion in proposed if completion is not None]
+    fitting = [(move, completion) for move, completion in proposed if completion is not None]
+    if fitting and not llm_calls(ast.parse(source)):
+        order = ("repair", "format")
+        fitting.sort(key=lambda pair: order.index(pair[0].kind) if pair[0].kind in order else len(order))
+    return fitting

@@ -11,6 +11,7 @@ from reharness.envs.errors import ProposerError, ReharnessError
 from reharness.envs.types import content_hash
 from reharness.proposer.edits import EditResult, apply_edit, check_harness
 from reharness.proposer.policy import Context, Proposal, Proposer
+from reharness.proposer.report import EditRecord
 from reharness.proposer.reward import REWARDS
 from reharness.solver.evaluate import Solver, evaluate, gather_all
 from reharness.solver.harness import Harness
@@ -89,6 +90,25 @@ async def _judge_one(context: Context, proposal: Proposal, solver: Solver) -> Ju
 async def revise(contexts: Sequence[Context], proposer: Proposer, n: int, solver: Solver) -> list[list[Judged]]:
     """``n`` proposals for each context from ``proposer`` (asked only for what the ledger does not hold), judged."""
     return await judge(contexts, await propose(contexts, proposer, n, solver), solver)
+
+
+def edit_records(number: int, parent: Scorecard, judged: Sequence[Judged], accepted: int | None) -> list[EditRecord]:
+    """What the next report says of a round's edits: each distinct edit once. ``accepted`` is the index of the one that
+    was kept."""
+    rows: dict[tuple[str, str], EditRecord] = {}
+    for i, j in enumerate(judged):
+        description = j.edit.description or "(no description)"
+        if j.edit.error is not None:
+            effect = f"not used: {j.edit.error}"
+            if j.edit.error.nearest:
+                effect += f"; the nearest lines are {list(j.edit.error.nearest)}"
+        elif j.card and j.card.n:
+            verdict = "accepted" if i == accepted else "rejected"
+            effect = f"score {parent.mean:.3f} -> {j.card.mean:.3f}, {verdict}"
+        else:
+            effect = "could not be measured"
+        rows.setdefault((description, effect), EditRecord(number, description, effect))
+    return list(rows.values())
 
 
 async def propose(contexts: Sequence[Context], proposer: Proposer, n: int, solver: Solver) -> list[list[Proposal]]:

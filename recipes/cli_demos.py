@@ -1,0 +1,70 @@
+"""`reharness demos`: the search for demonstrations, with its progress and a line of what it cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+def demos(
+    rows: Annotated[Path, typer.Option("--rows", help="JSONL file to write.")] = Path("demos.jsonl"),
+    config: Annotated[Path | None, typer.Option("--config", help="TOML file with the configuration.")] = None,
+    override: Annotated[list[str] | None, typer.Option("--set", help="Override a key, e.g. per_format=4.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Run folder; the same command goes on there.")] = None,
+) -> None:
+    """Let a teacher edit harnesses of the training families, and keep the edits that raise the score."""
+    from reharness.envs.config import load_config
+    from reharness.proposer.demos import DemosConfig, run_demos
+    from reharness.recipes.cli import finish
+
+    settings = load_config(DemosConfig, config, override or ())
+    console = Console()
+    with DemoProgress(console) as watch:
+        folder = out or Path("runs") / f"demos-{settings.digest()[:10]}"
+        summary = finish(run_demos(settings, folder, rows, watch))
+    for track, counts in summary["starts"].items():
+        if counts:
+            console.print(f"track {track}: " + ", ".join(f"{n} {why}" for why, n in counts.items()), highlight=False)
+    console.print(f"{summary['rows']} demonstrations: {rows}\n{cost(summary['paid'])}", highlight=False, soft_wrap=True)
+
+
+def cost(paid: dict[str, Any]) -> str:
+    """What was newly paid for, in words."""
+    return (
+        f"paid in this start: {paid['runs']} runs, {paid['solver_calls']} solver calls, {paid['prompt_tokens']} tokens"
+        f" in, {paid['completion_tokens']} out"
+    )
+
+
+class DemoProgress:
+    """Contexts done and kept, runs and solver tokens so far, time left; nothing where there is no terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self.progress = Progress(
+            TextColumn("demonstrations"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[said]}"),
+            TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=not console.is_terminal,
+        )  # fmt: skip
+        self.task = self.progress.add_task("", total=None, said="")
+        self.solver: Any = None
+        self.kept = 0
+
+    def __enter__(self) -> DemoProgress:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def started(self, starts: int, solver: Any, teacher: Any) -> None:
+        self.solver = solver
+        self.progress.update(self.task, total=starts)
+
+    def searched(self, done: Any) -> None:
+        self.kept += done.why == "kept"
+        tokens = self.solver.recorded.paid_completion_tokens
+        said = f"{self.kept} kept, {self.solver.measured} runs, {tokens} solver tokens"
+        self.progress.update(self.task, advance=1, said=said)
