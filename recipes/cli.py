@@ -16,9 +16,11 @@ from rich.text import Text
 from reharness.envs.errors import ConfigError, InfraLimitError, ReharnessError, UnknownNameError
 from reharness.eval.render.text import visible
 from reharness.recipes import cli_stats
+from reharness.recipes.cli_train import train_app
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 cli_stats.register(app)
+app.add_typer(train_app, name="train")
 console = Console()
 
 T = TypeVar("T")

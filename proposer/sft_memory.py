@@ -1,0 +1,116 @@
+"""What a fine-tuning run will take and do, in numbers and words, told without weights: `--dry-run`."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from reharness.envs.errors import ConfigError
+from reharness.proposer.sft_config import LoraSettings, SftConfig
+from reharness.proposer.sft_plan import BaseModel, SftPlan, make_plan, versions
+
+GIB = 1 << 30
+
+
+def parameters(base: BaseModel, lora: LoraSettings) -> tuple[str, int, int]:
+    """The model's class, and the parameters of base and adapter, counted on a model without weights.
+
+    Raises ``ConfigError`` when the targets name no layer of the model.
+    """
+    import torch
+    from peft import get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = AutoModelForCausalLM.from_config(base.architecture())
+        total = sum(p.numel() for p in model.parameters())
+        try:
+            adapted = get_peft_model(model, lora_config(lora))
+        except ValueError as error:
+            raise ConfigError(f"lora.targets = {lora.targets!r}: {error}") from None
+    return type(model).__name__, total, sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+
+
+def lora_config(lora: LoraSettings) -> Any:
+    from peft import LoraConfig
+
+    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
+    return LoraConfig(
+        r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=targets, task_type="CAUSAL_LM"
+    )
+
+
+def memory_estimate(plan: SftPlan) -> dict[str, Any]:
+    """About how many bytes training takes on its device: weights, adapter (weight, gradient and two Adam moments in
+    fp32: 16 bytes each), and the activations kept for the backward pass of one batch of longest rows.
+
+    Per token and layer these are the inputs and outputs of norms, projections and the gated MLP, as in Korthikanti et
+    al. (2205.05198) without the attention matrix, which fused attention does not keep; with gradient checkpointing a
+    layer keeps its input, and one layer at a time is whole.
+    """
+    c = plan.base.architecture()
+    c = getattr(c, "text_config", None) or c
+    name, total, trained = parameters(plan.base, plan.config.lora)
+    width = 2 if plan.precision == "bf16" else 4
+    head = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    keys = getattr(c, "num_key_value_heads", None) or c.num_attention_heads
+    layer = 6 * c.hidden_size + 2 * head * (c.num_attention_heads + keys) + 4 * c.intermediate_size
+    if plan.config.lora.dropout:
+        layer += 5 * c.hidden_size + head * c.num_attention_heads + c.intermediate_size  # each projection's own input
+    kept = layer + c.num_hidden_layers * c.hidden_size if plan.config.gradient_checkpointing else (
+        layer * c.num_hidden_layers
+    )  # fmt: skip
+    longest = max(len(e) for e in plan.encoded) if plan.encoded else plan.config.window
+    return {
+        "class": name,
+        "parameters": total,
+        "trained": trained,
+        "weights": width * total,
+        "adapter": 16 * trained,
+        "activations": width * kept * longest * plan.config.batch,
+    }
+
+
+def describe(config: SftConfig) -> list[tuple[str, str]]:
+    """The plan of a run in words, with nothing loaded and nothing fetched: ``[(what, text)]``. What cannot be known on
+    this machine is said under "not resolved". Raises ``ConfigError`` for what can be known and is wrong."""
+    plan = make_plan(config, fetch=False)
+    counts, tracks = plan.counts(), ", ".join(f"{n} {track}" for track, n in plan.counts()["rows_per_track"].items())
+    every = f"a checkpoint every {config.save_every}, the last {config.keep_last} kept"
+    lines = [
+        ("trainer", "TRL SFTTrainer with PEFT LoRA; " + ", ".join(f"{name} {v}" for name, v in versions().items())),
+        ("configuration", config.digest()),
+        ("demonstrations", f"{len(plan.rows)} of {counts['families']} families (tracks: {tracks}); {plan.data_hash}"),
+        ("steps", f"{plan.steps} of {config.batch} x {config.accumulation} rows: {counts['epochs']:g} epochs; {every}"),
+        ("learning rate", f"{config.lr:g}, {config.schedule}, warm-up {config.warmup:g}"),
+        ("device", f"{plan.device}, {plan.precision}, {plan.threads} CPU threads"),
+    ]
+    missing = []
+    if plan.encoded:
+        for kind in ("prompt", "completion"):
+            p = counts[f"{kind}_tokens"]
+            lines.append((f"{kind} tokens", f"median {p['p50']}, 90 % {p['p90']}, longest {p['max']}"))
+        padding = f"{counts['padding_share']:.1%} of what is computed is padding"
+        lines.append(("tokens in all", f"{counts['tokens']:,}; {padding}; window {config.window}"))
+    else:
+        missing.append("tokens: the model's tokenizer is not here")
+    if plan.base.here:
+        m = memory_estimate(plan)
+        size = f"{m['parameters'] / 1e6:,.1f} M parameters, {m['trained'] / 1e6:,.2f} M trained"
+        lines.append(("model", f"{plan.base.label}: {m['class']}, {size}"))
+        parts = {key: m[key] / GIB for key in ("weights", "adapter", "activations")}
+        told = ", ".join(f"{key} {value:.2f}" for key, value in parts.items())
+        lines.append(("memory (estimate)", f"{sum(parts.values()):.1f} GiB per device: {told}"))
+    else:
+        lines.append(("model", f"{plan.base.label}, from the hub when training starts"))
+        missing.append("parameters and memory: the model's config.json is not here")
+    if plan.device == "cuda" and not _gpu():
+        missing.append("the GPU: torch sees none here, and training would refuse to start")
+    return [*lines, *(("not resolved", text) for text in missing)]
+
+
+def _gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
