@@ -44,6 +44,8 @@ class AdaptConfig(Config):
     solver: EngineField = EmbeddedConfig()
     harness: str = ""
     """Path of the harness to start from; the interface's seed harness when empty."""
+    harnesses: dict[str, str] = {}
+    """Paths of harnesses to start from, by task as it stands in ``tasks``; the others start from ``harness``."""
     mode: Literal["sequential", "independent"] = "sequential"
     rounds: int = Field(3, ge=1, le=10_000)
     proposals: int = Field(8, ge=1, le=1000)
@@ -65,7 +67,14 @@ class AdaptConfig(Config):
         for what, names in (("tasks", self.tasks), ("proposers", [p.title for p in self.proposers])):
             if twice := [name for name in names if list(names).count(name) > 1]:
                 raise ValueError(f"{twice[0]!r} is twice in {what}; tables could not tell them apart (set a label)")
+        if stray := [name for name in self.harnesses if name not in self.tasks]:
+            raise ValueError(f"harnesses: {stray[0]!r} is none of the tasks {', '.join(self.tasks)}")
         return self
+
+    def start(self, task: str, interface: Literal["search_replace", "code_block"]) -> Harness:
+        """The harness that a task, as named in ``tasks``, starts from. Raises ``HarnessError``."""
+        path = self.harnesses.get(task, self.harness)
+        return Harness.load(path, interface) if path else seed_harness(interface)
 
 
 @dataclass(frozen=True)
@@ -109,7 +118,7 @@ async def run_adapt(config: AdaptConfig, path: Path, watch: Watch | None = None)
     tasks = [get_task(name) for name in config.tasks]
     if other := [t.name for t in tasks if t.interface != "search_replace"]:
         raise ConfigError(f"task {other[0]!r}: interface 'code_block' comes with multi-hop QA; use 'search_replace'")
-    seeds = [Harness.load(config.harness, t.interface) if config.harness else seed_harness(t.interface) for t in tasks]
+    seeds = [config.start(name, t.interface) for name, t in zip(config.tasks, tasks, strict=True)]
     sets = [question_sets(t, "adapt_rg", config.dev, config.dev, config.held_out, config.seed) for t in tasks]
     async with AsyncExitStack() as stack:
         inputs = {

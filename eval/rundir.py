@@ -19,7 +19,7 @@ from reharness.envs.errors import LedgerError
 from reharness.solver.harness import Harness
 from reharness.solver.ledger import Ledger
 
-_FREE = ("harness", "concurrency")
+_FREE = ("harness", "harnesses", "concurrency")
 """Keys that may differ between two starts of one run: a path, whose content is an input, and what changes no result."""
 
 SHORT = 12

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
@@ -15,12 +16,15 @@ from rich.text import Text
 
 from reharness.envs.errors import ConfigError, InfraLimitError, ReharnessError, UnknownNameError
 from reharness.eval.render.text import visible
-from reharness.recipes import cli_stats
+from reharness.recipes import cli_demos, cli_stats
 from reharness.recipes.cli_train import train_app
+from reharness.recipes.micro_rg.cli import micro_app
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 cli_stats.register(app)
 app.add_typer(train_app, name="train")
+app.command()(cli_demos.demos)
+app.add_typer(micro_app, name="micro-rg")
 console = Console()
 
 T = TypeVar("T")
@@ -71,7 +75,7 @@ def _adapt(settings: Any, out: Path) -> None:
     from reharness.eval.render.page import write_page
 
     with LiveTable(console) as watch:
-        summary = _finish(run_adapt(settings, out, watch))
+        summary = finish(run_adapt(settings, out, watch))
     page = write_page(out, summary)
     console.print(summary_table(summary))
     paid = "; ".join(
@@ -84,7 +88,7 @@ def _adapt(settings: Any, out: Path) -> None:
     _stop_if_unmeasured(sum(arm["held_out"]["infra"] for arm in summary["arms"]), out)
 
 
-def _finish(work: Coroutine[Any, Any, T]) -> T:
+def finish(work: Coroutine[Any, Any, T]) -> T:
     """The result of ``work``; Ctrl-C is answered here, before the command-line library swallows it."""
     try:
         return asyncio.run(work)
@@ -128,7 +132,7 @@ def run(
         RunConfig, config, override or (), harness=harness, task=task, n=n, seed=seed, repeats=repeats, solver=solver
     )  # fmt: skip
     folder = out or Path("runs") / f"run-{settings.digest()[:10]}"
-    task_, questions, card = _finish(run_harness(settings, folder))
+    task_, questions, card = finish(run_harness(settings, folder))
     print_scorecard(console, task_, questions, card, show)
     _stop_if_unmeasured(card.infra, folder)
 
@@ -184,11 +188,16 @@ def doctor(
 
 @app.command()
 def demo(out: Out = None) -> None:
-    """Adapt three real families by move search and, beside it, by the untrained embedded model (a few minutes)."""
-    from reharness.recipes.demo import demo_config
+    """The whole method in a few minutes: demonstrations, SFT, adaptation of three unseen families."""
+    from reharness.recipes.demo import run_demo
 
-    settings = demo_config()
-    _adapt(settings, out or Path("runs") / f"demo-{settings.digest()[:10]}")
+    path = run_demo(out or Path("runs") / "demo", console, finish)
+    _stop_if_unmeasured(_infra(path.parent / "adapt"), path.parent / "adapt")
+
+
+def _infra(run: Path) -> int:
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    return sum(arm["held_out"]["infra"] for arm in summary["arms"])
 
 
 def main() -> None:
