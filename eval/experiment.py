@@ -20,7 +20,7 @@ from reharness.eval.adapt import Adaptation, Chain, Round
 from reharness.eval.heldout import HeldOut, held_out
 from reharness.eval.rundir import RunDir, unified_diff
 from reharness.eval.stats import bounded_mean
-from reharness.proposer.factory import ProposerConfig, check_proposer, make_proposer
+from reharness.proposer.factory import ProposerConfig, ProposerField, check_proposer, make_proposer
 from reharness.proposer.policy import Proposer
 from reharness.proposer.report import CountTokens
 from reharness.proposer.select import RULES
@@ -40,7 +40,7 @@ class AdaptConfig(Config):
     every task is adapted by every proposer on the same questions."""
 
     tasks: tuple[str, ...] = Field(min_length=1)
-    proposers: tuple[ProposerConfig, ...] = Field((ProposerConfig(name="move_search"),), min_length=1)
+    proposers: tuple[ProposerField, ...] = Field((ProposerConfig(name="move_search"),), min_length=1)
     solver: EngineField = EmbeddedConfig()
     harness: str = ""
     """Path of the harness to start from; the interface's seed harness when empty."""

@@ -91,7 +91,10 @@ def planted(source: str, defect: str, seed: int, *, harmless: bool = False) -> s
         raise UnknownNameError("defect", defect, DEFECTS)
     rng = random.Random(content_hash("defect", defect, seed, source))
     kind = DEFECTS[defect]
-    run = functions(ast.parse(source)).get("run")
+    try:
+        run = functions(ast.parse(source)).get("run")
+    except SyntaxError as error:
+        raise HarnessError(f"defect {defect!r} cannot be planted: line {error.lineno}: {error.msg}") from None
     last = run.body[-1] if run else None
     if run is None or not isinstance(last, ast.Return) or last.value is None:
         raise HarnessError(f"defect {defect!r} cannot be planted: `run` must end in a return of the answer")

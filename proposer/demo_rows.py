@@ -140,6 +140,19 @@ def check_set(rows: Sequence[DemoRow]) -> None:
         raise ConfigError(f"one-sided: all {len(rows)} demonstrations are of the family {families.pop()!r}; add others")
 
 
+def check_writable(path: Path) -> None:
+    """Raises ``ConfigError`` when `write_demos` could not write there; asked before anything is paid for."""
+    aside = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise ConfigError(f"{path}: is a folder; choose the path of a file")
+        aside.touch()
+        aside.unlink()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose a path you can write to") from error
+
+
 def write_demos(path: Path, rows: Iterable[DemoRow]) -> None:
     """Writes the rows, aside and then renamed. Raises ``ConfigError`` when the file cannot be written."""
     aside = path.with_name(path.name + ".part")

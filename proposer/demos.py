@@ -21,11 +21,12 @@ from typing import Any, Literal, Protocol
 from pydantic import Field
 
 from reharness.envs.config import Config
+from reharness.envs.errors import ConfigError
 from reharness.envs.registry import get_task
 from reharness.envs.splits import question_sets
 from reharness.envs.types import content_hash
-from reharness.proposer.demo_rows import DemoRow, write_demos
-from reharness.proposer.factory import ProposerConfig, check_proposer, make_proposer
+from reharness.proposer.demo_rows import DemoRow, check_writable, write_demos
+from reharness.proposer.factory import ProposerConfig, ProposerField, check_proposer, make_proposer
 from reharness.proposer.move_search import RandomMove
 from reharness.proposer.moves import moves_for
 from reharness.proposer.policy import Context, Proposer, make_context
@@ -61,7 +62,7 @@ class DemosConfig(Config):
     margin: float = Field(0.15, gt=0, le=1)
     with_history: float = Field(0.25, ge=0, le=1)
     """Share of the contexts whose report also tells of two earlier edits: random moves, run and rejected."""
-    teacher: ProposerConfig = ProposerConfig(name="move_search")
+    teacher: ProposerField = ProposerConfig(name="move_search")
     proposals: int = Field(80, ge=1, le=1000)
     chunk: int = Field(12, ge=1, le=1000)
     solver: EngineField = EmbeddedConfig()
@@ -78,7 +79,8 @@ class DemosConfig(Config):
 @dataclass(frozen=True)
 class Searched:
     """What came of one start: a row, or why there is none. ``why``: ``kept``, ``ceiling`` (nothing to gain),
-    ``no_gain`` (no edit rose by the margin) or ``infra``."""
+    ``no_gain`` (no edit rose by the margin) or ``infra`` (a run of the parent or of a candidate could not be measured;
+    the same command tries it again)."""
 
     start: Start
     why: str
@@ -106,6 +108,9 @@ async def run_demos(config: DemosConfig, out: Path, rows_file: Path, watch: Watc
         config.part, parents, seed=config.seed, per_family=config.per_family, per_format=config.per_format,
         per_defect=config.per_defect, families=config.families,
     )  # fmt: skip
+    if not starts:
+        raise ConfigError("the plan has no starts; raise per_family, per_format or per_defect above 0")
+    check_writable(rows_file)
     async with AsyncExitStack() as stack:
         ledger = Ledger(out / "ledger.sqlite")
         stack.callback(ledger.close)
@@ -119,6 +124,7 @@ async def run_demos(config: DemosConfig, out: Path, rows_file: Path, watch: Watc
         if config.teacher.name == "model":
             teacher_engine = RecordedEngine(make_engine(config.teacher.engine), ledger)
             stack.push_async_callback(teacher_engine.aclose)
+            stack.push_async_callback(teacher_engine.stop)
             await teacher_engine.probe()
         teacher = make_proposer(config.teacher, teacher_engine)
         stack.push_async_callback(teacher.aclose)
@@ -141,7 +147,7 @@ async def run_demos(config: DemosConfig, out: Path, rows_file: Path, watch: Watc
         results = await gather_all(one(start) for start in starts)
         rows = list({r.row.id: r.row for r in results if r.row}.values())
         write_demos(rows_file, rows)
-        summary = summarise(results, rows, solver)
+        summary = summarise(results, rows, solver, teacher_engine)
         (out / "summary.json").write_text(json.dumps(summary, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         return summary
 
@@ -156,6 +162,12 @@ class DemoSearch:
     count_tokens: CountTokens
 
     async def __call__(self, start: Start) -> Searched:
+        try:
+            return await self._search(start)
+        except _Unmeasured:
+            return Searched(start, "infra")
+
+    async def _search(self, start: Start) -> Searched:
         c = self.config
         task = get_task(start.task)
         sets = question_sets(task, "train", c.feedback, c.score, 0, start.seed)
@@ -165,7 +177,7 @@ class DemoSearch:
 
         feedback, scoring = await gather_all([measured(sets.feedback), measured(sets.scoring)])
         if feedback.infra or scoring.infra:
-            return Searched(start, "infra")
+            raise _Unmeasured
         if scoring.mean + c.margin > 1:
             return Searched(start, "ceiling")
 
@@ -179,7 +191,7 @@ class DemoSearch:
         history: list[EditRecord] = []
         if random.Random(content_hash("history", start.seed)).random() < c.with_history:
             (earlier,) = await revise([context(())], RandomMove(start.seed), 2, self.solver)
-            rejected = [j for j in earlier if j.card and j.card.n and not self._rises(j, scoring)]
+            rejected = [j for j in _measured(earlier) if j.card and j.card.n and not self._rises(j, scoring)]
             history = edit_records(1, scoring, rejected, None)
         made = context(history)
         best = await self._best(made)
@@ -196,7 +208,7 @@ class DemoSearch:
         risen: list[Judged] = []
         for i in range(0, len(proposals), self.config.chunk):
             (judged,) = await judge([context], [proposals[i : i + self.config.chunk]], self.solver)
-            risen += [j for j in judged if self._rises(j, context.parent_card)]
+            risen += [j for j in _measured(judged) if self._rises(j, context.parent_card)]
             if any(j.card and j.card.mean == 1 for j in risen):
                 break
         if not risen:
@@ -216,9 +228,21 @@ class DemoSearch:
         )  # fmt: skip
 
 
-def summarise(results: Sequence[Searched], rows: Sequence[DemoRow], solver: Solver) -> dict[str, Any]:
+class _Unmeasured(Exception):
+    """A run failed for a reason that is not the harness's: what was searched for is not known."""
+
+
+def _measured(judged: Sequence[Judged]) -> Sequence[Judged]:
+    if any(j.card and j.card.infra for j in judged):
+        raise _Unmeasured
+    return judged
+
+
+def summarise(
+    results: Sequence[Searched], rows: Sequence[DemoRow], solver: Solver, teacher: RecordedEngine | None
+) -> dict[str, Any]:
     """Counts of a search: what became of the starts per track, the rows by track, family, format, defect and move, and
-    what it cost in this start."""
+    what it cost in this start: of the solver, and of a teacher that is a model."""
     outcome = {t: dict(sorted(Counter(r.why for r in results if r.start.track == t).items())) for t in "SFR"}
     return {
         "starts": outcome,
@@ -228,10 +252,15 @@ def summarise(results: Sequence[Searched], rows: Sequence[DemoRow], solver: Solv
             for key in ("track", "family", "format", "defect", "move")
         },
         "not_kept": sorted(f"{r.start.task} {r.start.defect or r.start.track}: {r.why}" for r in results if not r.row),
-        "paid": {
-            "runs": solver.measured,
-            "solver_calls": solver.recorded.paid_calls,
-            "prompt_tokens": solver.recorded.paid_prompt_tokens,
-            "completion_tokens": solver.recorded.paid_completion_tokens,
-        },
+        "paid": {"runs": solver.measured, **_paid("solver", solver.recorded), **_paid("teacher", teacher)},
+    }
+
+
+def _paid(who: str, engine: RecordedEngine | None) -> dict[str, int]:
+    if engine is None:
+        return {}
+    return {
+        f"{who}_calls": engine.paid_calls,
+        f"{who}_prompt_tokens": engine.paid_prompt_tokens,
+        f"{who}_completion_tokens": engine.paid_completion_tokens,
     }

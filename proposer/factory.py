@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import inspect
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from reharness.envs.config import Config
 from reharness.envs.errors import ConfigError, UnknownNameError
 from reharness.proposer.move_search import MoveSearch, RandomMove
 from reharness.proposer.policy import ModelProposer, Proposer
 from reharness.solver.models.base import Engine, Sampling
-from reharness.solver.models.factory import EmbeddedConfig, EngineField
+from reharness.solver.models.factory import KINDS, EmbeddedConfig, EngineField, engine_config
 
 GROUP = "reharness.proposers"
 BUILT_IN = ("model", "move_search", "random_move")
@@ -37,6 +37,25 @@ class ProposerConfig(Config):
     @property
     def title(self) -> str:
         return self.label or self.name
+
+
+def proposer_config(spec: Any) -> Any:
+    """What a string means where a proposer is configured: a proposer's name, or the engine of a ``model`` proposer,
+    such as ``"transformers?adapter=runs/sft/adapter"``. Anything else is left as it is.
+
+    Raises ``UnknownNameError`` for a string that is neither.
+    """
+    if not isinstance(spec, str):
+        return spec
+    if spec in proposer_names():
+        return ProposerConfig(name=spec)
+    if spec.partition("?")[0] in KINDS:
+        return ProposerConfig(name="model", label=spec, engine=engine_config(spec, "proposer"))
+    raise UnknownNameError("proposer", spec, [*proposer_names(), *KINDS])
+
+
+ProposerField = Annotated[ProposerConfig, BeforeValidator(proposer_config)]
+"""A proposer as a field of another configuration: a table, or the string form."""
 
 
 def proposer_names() -> list[str]:

@@ -39,6 +39,8 @@ class SftConfig(Config):
     """Steps, or below 1 the share of all steps, over which the learning rate rises."""
     epochs: float | None = Field(None, gt=0)
     max_steps: int | None = Field(None, ge=1)
+    track_repeats: dict[Literal["S", "F", "R"], Annotated[int, Field(ge=1)]] = {}
+    """How often an epoch holds every row of a track (once where left out), for a track with few rows."""
     batch: int = Field(2, ge=1)
     accumulation: int = Field(1, ge=1)
     """Batches per optimiser step."""
@@ -75,7 +77,7 @@ class SftConfig(Config):
         return self.batch * self.accumulation
 
     def rows_in_all(self, rows: int) -> int:
-        """How many rows are trained on, of a set of ``rows``, all epochs together."""
+        """How many rows are trained on, of an epoch of ``rows``, all epochs together."""
         return max(1, round(self.epochs * rows)) if self.epochs else (self.max_steps or 0) * self.effective_batch
 
     def settings(self) -> dict[str, Any]:

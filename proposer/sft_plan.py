@@ -108,6 +108,11 @@ class SftPlan:
     precision: str
     threads: int
 
+    def epochs_after(self, step: int) -> float:
+        """How many epochs of rows were trained on in ``step`` optimiser steps."""
+        rows = min(step * self.config.effective_batch, len(self.order))
+        return rows / len(one_epoch(self.rows, self.config))
+
     @property
     def steps(self) -> int:
         """Optimiser steps."""
@@ -146,7 +151,7 @@ class SftPlan:
             "families": len({row.family for row in self.rows}),
             "rows_per_track": dict(sorted(Counter(row.track for row in self.rows).items())),
             "steps": self.steps,
-            "epochs": len(self.order) / len(self.rows),
+            "epochs": self.epochs_after(self.steps),
         }
         if self.encoded:
             lengths = [len(e) for e in self.encoded]
@@ -175,11 +180,20 @@ def make_plan(config: SftConfig, *, fetch: bool = True) -> SftPlan:
             from reharness.proposer.checkpoints import check_adapter
 
             check_adapter(config.adapter, base.label, base.weights)
-    lengths = [len(e) for e in encoded] if encoded else [0] * len(rows)
-    order = training_order(lengths, config.rows_in_all(len(rows)), config.batch, config.accumulation, config.seed)
+    epoch = one_epoch(rows, config)
+    lengths = [len(encoded[i]) if encoded else 0 for i in epoch]
+    order = training_order(lengths, config.rows_in_all(len(epoch)), config.batch, config.accumulation, config.seed)
     device = _device(config.device, strict=fetch)
     precision = {"cuda": "bf16", "cpu": "fp32"}[device] if config.precision == "auto" else config.precision
+    order = [epoch[k] for k in order]
     return SftPlan(config, base, rows, encoded, tuple(order), device, precision, config.threads or _cores())
+
+
+def one_epoch(rows: Sequence[DemoRow], config: SftConfig) -> list[int]:
+    """Every row as often as its track is repeated, as indices. Raises ``ConfigError`` for a track without rows."""
+    if absent := set(config.track_repeats) - {row.track for row in rows}:
+        raise ConfigError(f"track_repeats: the demonstrations have no rows of track {', '.join(sorted(absent))}")
+    return [i for i, row in enumerate(rows) for _ in range(config.track_repeats.get(row.track, 1))]
 
 
 def _device(wanted: str, strict: bool) -> str:

@@ -162,7 +162,7 @@ def _metrics(plan: SftPlan, step: int, logs: dict[str, Any], seconds: float) -> 
     before, after = plan.tokens_after[step - 1 : step + 1]
     return {
         "step": step,
-        "epoch": min(step * plan.config.effective_batch, len(plan.order)) / len(plan.rows),
+        "epoch": plan.epochs_after(step),
         "loss": logs["loss"],
         "lr": logs["learning_rate"],
         "grad_norm": logs["grad_norm"],

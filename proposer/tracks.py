@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from reharness.envs.audit_rows import format_fits
-from reharness.envs.errors import ConfigError
+from reharness.envs.errors import ConfigError, UnknownNameError
 from reharness.envs.splits import Part, load_split, stream_seed
 from reharness.envs.types import content_hash
 from reharness.proposer.defects import planted
@@ -75,10 +75,13 @@ def defective(
     family: str, source: str, defect: str, seed: int, *, form: str = "plain", harmless: bool = False
 ) -> Start:
     """``form`` other than plain: the parent already answers in it, so that not all that it adds to the answer is
-    wrong. Its way of doing so is that of a move, so it is one of a train format."""
+    wrong. Its way of doing so is that of a move, so it is one of a train format. Raises ``UnknownNameError`` for
+    another form, ``ConfigError`` for a parent that cannot take it."""
     spoilt = planted(source, defect, seed, harmless=harmless)
     if form != "plain":
-        completion = MOVES[f"as_{form}"].propose(spoilt)
+        if (move := MOVES.get(f"as_{form}")) is None:
+            raise UnknownNameError("format of a repair", form, [n.removeprefix("as_") for n in MOVES if n[:3] == "as_"])
+        completion = move.propose(spoilt)
         result = apply_edit(spoilt, completion) if completion else None
         if result is None or result.source is None:
             raise ConfigError(f"{family}: its parent cannot be given the form {form!r}")
@@ -99,6 +102,7 @@ def plan(
     if unknown := [family for family in chosen if family not in split.families[part]]:
         raise ConfigError(f"{unknown[0]!r} is no {part} family of the split: {', '.join(split.families[part])}")
     formats = [name for name in split.formats[part] if name != "plain"]
+    held = [form for form in formats if any(format_fits(family, form) for family in chosen)]
     turns = _turns(chosen, rng)
 
     def drawn(form: str) -> tuple[str, str]:
@@ -120,7 +124,7 @@ def plan(
             starts.append(shifted(*drawn(form), form, own()))
     for defect in split.defects[part]:
         for _ in range(per_defect):
-            form = rng.choice(formats) if rng.random() < 1 / 3 and part == "train" else "plain"
+            form = rng.choice(held) if rng.random() < 1 / 3 and part == "train" and held else "plain"
             starts.append(defective(*drawn(form), defect, own(), form=form, harmless=rng.random() < 0.5))
     return starts
 

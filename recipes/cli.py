@@ -37,7 +37,7 @@ Out = Annotated[Path | None, typer.Option("--out", help="Run folder; the same co
 @app.command()
 def adapt(
     tasks: Annotated[list[str] | None, typer.Argument(help="Names, e.g. chain_sum or 'chain_sum?format=tag'.")] = None,
-    proposer: Annotated[list[str] | None, typer.Option(help="move_search, random_move, model, …; repeatable.")] = None,
+    proposer: Annotated[list[str] | None, typer.Option(help="move_search, … or 'transformers?adapter=FOLDER'.")] = None,
     harness: Annotated[str | None, typer.Option(help="Harness file to start from; default: the seed harness.")] = None,
     mode: Annotated[str | None, typer.Option(help="sequential or independent.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds per task.")] = None,
@@ -53,7 +53,7 @@ def adapt(
     """Improve a harness on tasks, round after round, then measure it on held-out questions."""
     from reharness.envs.config import load_config, parse_config
     from reharness.eval.experiment import AdaptConfig
-    from reharness.proposer.factory import ProposerConfig
+    from reharness.proposer.factory import proposer_config
 
     if not tasks and config is None:
         raise ConfigError("name at least one of the tasks: reharness adapt chain_sum (`reharness tasks` lists them)")
@@ -64,7 +64,7 @@ def adapt(
     )  # fmt: skip
     if proposer:  # those of the configuration, by label or name, with their settings; else by name alone
         known = {**{p.name: p for p in settings.proposers}, **{p.title: p for p in settings.proposers}}
-        chosen = [known.get(name) or ProposerConfig(name=name) for name in proposer]
+        chosen = [known.get(name) or proposer_config(name) for name in proposer]
         settings = parse_config(AdaptConfig, {**dict(settings), "proposers": chosen}, "--proposer")
     _adapt(settings, out or Path("runs") / f"adapt-{settings.digest()[:10]}")
 

@@ -34,10 +34,13 @@ def demos(
 
 def cost(paid: dict[str, Any]) -> str:
     """What was newly paid for, in words."""
-    return (
-        f"paid in this start: {paid['runs']} runs, {paid['solver_calls']} solver calls, {paid['prompt_tokens']} tokens"
-        f" in, {paid['completion_tokens']} out"
-    )
+    engines = [
+        f"{paid[f'{who}_calls']} {who} calls, {paid[f'{who}_prompt_tokens']} tokens in,"
+        f" {paid[f'{who}_completion_tokens']} out"
+        for who in ("solver", "teacher")
+        if f"{who}_calls" in paid
+    ]
+    return "; ".join([f"paid in this start: {paid['runs']} runs", *engines])
 
 
 class DemoProgress:

@@ -31,6 +31,7 @@ def compare(
         bool, typer.Option("--without-constant-paying", help="Leave out families that a constant answer scores on.")
     ] = False,
     write: Annotated[Path | None, typer.Option(help="Markdown file: put it between its result markers.")] = None,
+    short: Annotated[bool, typer.Option("--short", help="With --write: one table with the main figures.")] = False,
     figure: Annotated[Path | None, typer.Option(help="Write the figure here, as .png and .svg.")] = None,
 ) -> None:
     """Compare the rows of an experiment over families: means with intervals, paired tests, what did not work first."""
@@ -41,6 +42,7 @@ def compare(
         markdown,
         save_figure,
         sheets,
+        short_markdown,
         write_between_markers,
     )  # fmt: skip
     from reharness.eval.results import load_results
@@ -60,6 +62,8 @@ def compare(
     if (write or figure) and filtered:
         raise ConfigError("--write and --figure take the whole file; leave out --rows, --track, --baseline and"
                           " --without-constant-paying")  # fmt: skip
+    if short and not write:
+        raise ConfigError("--short goes with --write")
     if without_constant_paying:
         loaded = only_without_constant_paying(loaded)
     comparisons = compare_all(loaded, baseline or ())
@@ -69,7 +73,8 @@ def compare(
             console.print(f"figure: {drawn} and {drawn.with_suffix('.svg')}", soft_wrap=True)
         if write:
             picture = Path(os.path.relpath(drawn, write.parent)).as_posix() if drawn else ""
-            write_between_markers(write, markdown(loaded, comparisons, picture))
+            form = short_markdown if short else markdown
+            write_between_markers(write, form(loaded, comparisons, picture))
             console.print(f"results: {write}", soft_wrap=True)
         return None
     if track:

@@ -48,7 +48,7 @@ def live_config() -> DemosConfig:
 def sft_config(rows: Path) -> SftConfig:
     return SftConfig(
         demos=str(rows), adapter=HERE / "sft_adapter", lr=1e-4, warmup=0.0, max_steps=STEPS, batch=2, accumulation=2,
-        window=896, save_every=STEPS, device="cpu",
+        window=1024, save_every=STEPS, device="cpu",
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from reharness.eval.render.sheets import (
     chain_sheet,
     comparison_sheet,
     legend,
+    short_sheet,
     track_sheet,
     with_interval,
 )
@@ -100,6 +101,14 @@ def markdown(results: Results, comparisons: Comparisons, picture: str = "") -> s
     image = [f"![Held-out score of every family, by track and row]({picture})"] if picture else []
     tables = [sheet.markdown() for sheet in sheets(results, comparisons)]
     return "\n\n".join([caption(comparisons), *image, *tables, *how_to_read(results, comparisons)])
+
+
+def short_markdown(results: Results, comparisons: Comparisons, picture: str = "") -> str:
+    """Caption, picture and one table with the main figures of every track."""
+    image = [f"![Held-out score of every family, by track and row]({picture})"] if picture else []
+    families = [len({entry.family for entry in track.families}) for track in results.tracks.values()]
+    parts = [caption(comparisons), *image, short_sheet(results).markdown(), *legend([], families, 0)]
+    return "\n\n".join(parts)
 
 
 def figure(results: Results) -> Figure:

@@ -76,6 +76,27 @@ def track_sheet(name: str, track: Track, rows: Sequence[str] = ()) -> Sheet:
     )  # fmt: skip
 
 
+def short_sheet(results: Results) -> Sheet:
+    """The main figures of every track beside each other: mean over families, and the share of edits that applied and
+    that were valid."""
+    tables = {name: value_table(track) for name, track in results.tracks.items()}
+    lines = []
+    for row in LABELS:
+        if any(row in table for table in tables.values()):
+            cells = [LABELS[row]]
+            for name, track in results.tracks.items():
+                entries = [e.rows[row] for e in track.families if row in e.rows]
+                shares = [family_mean(value_table(track, share).get(row, {})).mean for share in (_applied, _valid)]
+                cells += [
+                    with_interval(family_mean(tables[name][row])) if row in tables[name] else "",
+                    "/".join(f"{s:.0%}" for s in shares) if entries and not any(map(math.isnan, shares)) else "",
+                ]
+            lines.append(cells)
+    columns = [c for name, track in results.tracks.items()
+               for c in (f"{name}, {TRACKS[name]} (n = {len({e.family for e in track.families})})", "applied/valid")]
+    return Sheet("Held-out score, mean over unseen families", ("row", *columns), lines)
+
+
 def _only(track: Track, row: str, seed: str) -> Track:
     """The track with one row (of one training seed)."""
     entries = []

@@ -32,6 +32,7 @@ DEV, SEED = 8, 0
 HELD_OUT = {"S": 8, "F": 16, "R": 16}
 """Questions of an item: fewer where each costs a long reply of the solver. SEED draws them."""
 NEEDED = 0.10
+RESTORE = "give the folder back its files, or make the items and all results anew: `reharness micro-rg items`"
 N = HELD_OUT
 """Questions that headroom is measured on."""
 
@@ -70,11 +71,12 @@ class Opened:
 
 
 def load_items(part: Part = "unseen", path: Path = ITEMS) -> list[Opened]:
-    """The committed items of a part, each checked against what it was frozen as. Raises ``ConfigError`` when a parent,
-    a family's questions or a scorer is another than the one measured."""
+    """The committed items of a part, each checked against what it was frozen as. Raises ``ConfigError`` when the file
+    is absent or not the one that was written, or a parent or a family's questions are others than those measured."""
+    frozen = _frozen_file(path)
     parents = load_parents(PARENTS, part)
     opened = []
-    for data in json.loads(path.read_text(encoding="utf-8"))["items"]:
+    for data in frozen["items"]:
         if data["part"] == part:
             item = parse_config(Item, data, f"{path}: {data.get('track')} {data.get('family')}")
             start = _start(item.track, item.family, parents, item.format, item.defect)
@@ -82,11 +84,23 @@ def load_items(part: Part = "unseen", path: Path = ITEMS) -> list[Opened]:
             if (made.start.parent.fingerprint, made.sets.digest()) != (item.parent, item.questions):
                 what = "parent" if made.start.parent.fingerprint != item.parent else "questions"
                 raise ConfigError(
-                    f"{path}: the {what} of {item.track} {item.family} is not the one that was frozen; give the folder"
-                    " back its files, or make the items and all results anew: `reharness micro-rg items`"
+                    f"{path}: the {what} of {item.track} {item.family} is not the one that was frozen; {RESTORE}"
                 )
             opened.append(made)
     return opened
+
+
+def _frozen_file(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        digest = data.pop("digest")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); {RESTORE}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ConfigError(f"{path}: is no file of frozen items; {RESTORE}") from None
+    if digest != content_hash(data):
+        raise ConfigError(f"{path}: was changed after it was frozen: its digest is of other content; {RESTORE}")
+    return dict(data)
 
 
 def _open(item: Item, start: Start, parents: Parents) -> Opened:
@@ -144,6 +158,7 @@ async def build_items(solver: Solver, path: Path = ITEMS) -> dict[str, Any]:
         "items": [item.model_dump() for item in items],
         "measured": [asdict(row) for row in measured],
     }
+    result = {"digest": content_hash(result), **result}
     body = ",\n".join(
         f' "{key}": [\n  ' + ",\n  ".join(json.dumps(row, sort_keys=True) for row in value) + "\n ]"
         if isinstance(value, list) else f' "{key}": {json.dumps(value)}'

@@ -28,6 +28,7 @@ from reharness.recipes.micro_rg.items import DEV, HELD_OUT, HERE, load_items
 from reharness.recipes.micro_rg.session import session
 from reharness.solver.models.base import Sampling
 from reharness.solver.models.factory import TransformersConfig, make_engine
+from reharness.solver.models.weights import check_folders
 from reharness.solver.recorded import RecordedEngine
 
 Arm = Literal["parent", "constant", "best_single_move", "random_move", "untrained", "sft", "sft_shuffled_report",
@@ -47,6 +48,7 @@ async def run_arm(
     trained proposer is given no adapter, or the untrained one is given any."""
     if (arm in ("sft", "sft_shuffled_report", "chains")) != (adapter is not None):
         raise ConfigError(f"arm {arm!r} {'takes no' if adapter else 'needs an'} --adapter")
+    check_folders(None, adapter)
     started = time.monotonic()
     items = load_items(part)
     async with session(out) as solver:

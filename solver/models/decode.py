@@ -133,9 +133,10 @@ def nucleus(p: torch.Tensor, top_p: float) -> torch.Tensor:
 
 def draw(p: torch.Tensor, generator: np.random.Generator) -> torch.Tensor:
     """A token with probability proportional to ``p`` (V,): the argmax of p over exponential noise. Unlike the inverse
-    of a cumulative sum it seldom changes its mind over the last bits of ``p``, which depend on the batch."""
-    import numpy as np
+    of a cumulative sum it seldom changes its mind over the last bits of ``p``, which depend on the batch. The noise is
+    of double precision: in single precision one in 2**23 numbers is 0, and over a vocabulary of 49,152 every 170th
+    token would be an arbitrary one."""
     import torch
 
-    noise = generator.standard_exponential(len(p), dtype=np.float32)  # 20 times as fast as torch's own on a CPU
-    return (p / torch.from_numpy(noise).to(p.device)).argmax(-1)
+    noise = torch.from_numpy(generator.standard_exponential(len(p)))  # much faster than torch's own on a CPU
+    return (p.double() / noise.to(p.device)).argmax(-1)

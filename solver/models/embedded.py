@@ -5,10 +5,12 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import importlib.util
+import io
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import redirect_stderr
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -129,7 +131,8 @@ def _write_model(folder: Path) -> None:
     from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
     path = gguf_path()
-    loaded = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
+    with redirect_stderr(io.StringIO()):  # transformers draws a progress bar for this, on a terminal or not
+        loaded = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
     config: Any = loaded.config
     if hasattr(config, "quantization_config"):  # `save_pretrained` would refuse: "quantized with gguf"
         del config.quantization_config

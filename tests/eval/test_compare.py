@@ -295,6 +295,24 @@ def test_the_command_prints_and_writes(tmp_path: Path) -> None:
     assert readme.read_text() == once and once.startswith("# x\n") and once.count("**Track F") == 2
 
 
+def test_the_short_table_has_the_means_of_the_long_ones(tmp_path: Path) -> None:
+    content = synthetic_results()
+    path, short, long = write_results(tmp_path, content), tmp_path / "short.md", tmp_path / "long.md"
+    for file, option in ((short, ["--short"]), (long, [])):
+        file.write_text(f"{BEGIN}\n{END}\n")
+        assert invoke("compare", path, "--write", file, *option).exit_code == 0
+    tables = [[[c.strip() for c in line.split("|")[1:-1]] for line in f.read_text().splitlines() if line[:1] == "|"] for f in (short, long)]
+    main = {row[0]: row[1:] for row in tables[0][2:]}
+    assert set(main) > {"parent harness", "SFT", "untrained model"}
+    for name, cells in main.items():
+        ours = [row[2] for row in tables[1] if row[0] == name and " − " not in row[0]]
+        assert [cells[0], cells[2]] == ours
+    tracks = Results.model_validate(content).tracks.values()
+    valid = [sum(e.rows["sft"].share("valid") for e in t.families) / len(t.families) for t in tracks]
+    assert [cell.split("/")[1] for cell in main["SFT"][1::2]] == [f"{share:.0%}" for share in valid]
+    assert "--short goes with --write" in str(invoke("compare", path, "--short").exception)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
