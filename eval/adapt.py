@@ -50,7 +50,7 @@ class Round:
     def record(self) -> dict[str, Any]:
         """Plain JSON without times: equal for equal rounds."""
         scores = [j.card.mean for j in self.judged if j.card and j.card.n]
-        stages = [stage(j) for j in self.judged]
+        stages = [j.stage for j in self.judged]
         n = len(stages)
         return {
             "round": self.number,
@@ -62,7 +62,7 @@ class Round:
             "parsed_share": sum(s >= 1 for s in stages) / n,
             "applied_share": sum(s >= 2 for s in stages) / n,
             "ran_share": sum(s >= 3 for s in stages) / n,
-            "valid_share": sum(s >= 3 and not j.inert for s, j in zip(stages, self.judged, strict=True)) / n,
+            "valid_share": sum(j.valid for j in self.judged) / n,
             # Edits that gave nothing to run, three ways (statistics.md): as the parent's score, as 0, left out.
             "mean_failed_as_parent": _mean([*scores, *[self.parent_card.mean] * (n - len(scores))]),
             "mean_failed_as_zero": _mean([*scores, *[0.0] * (n - len(scores))]),
@@ -162,9 +162,3 @@ def _mean(values: Sequence[float]) -> float | None:
     mean = math.fsum(values) / len(values) if values else math.nan
     return None if math.isnan(mean) else mean
 
-
-def stage(judged: Judged) -> int:
-    """How far a proposal came: 0 nothing, 1 parsed, 2 applied, 3 ran (some run of it completed)."""
-    if judged.edit.error is not None:
-        return {"parse": 0, "apply": 1, "result": 2}[judged.edit.error.stage]
-    return 3 if judged.card and judged.card.n and judged.card.completed_share > 0 else 2

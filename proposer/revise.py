@@ -36,6 +36,18 @@ class Judged:
         """The edit error's kind, or ``ran``."""
         return self.edit.error.kind if self.edit.error else "ran"
 
+    @property
+    def stage(self) -> int:
+        """How far the proposal came: 0 nothing, 1 parsed, 2 applied, 3 ran (some run of it completed)."""
+        if self.edit.error is not None:
+            return {"parse": 0, "apply": 1, "result": 2}[self.edit.error.stage]
+        return 3 if self.card and self.card.n and self.card.completed_share > 0 else 2
+
+    @property
+    def valid(self) -> bool:
+        """Parsed, applied, ran, and changed at least one scoring answer."""
+        return self.stage == 3 and not self.inert
+
     def record(self) -> dict[str, Any]:
         """Plain JSON, equal for equal proposals wherever they were judged."""
         return {

@@ -14,7 +14,6 @@ from typing import Any
 
 from reharness.envs.errors import InfraLimitError
 from reharness.envs.types import Seal, content_hash
-from reharness.eval.adapt import stage
 from reharness.proposer.moves import MOVES
 from reharness.proposer.policy import Context, Proposer, make_context
 from reharness.proposer.prompts import messages
@@ -80,7 +79,7 @@ class Bench:
         o, parent = self.items[i], self._cards[i]
         held = {j.candidate.fingerprint: j.candidate for j in judged if j.candidate}
         scores = dict(zip(held, await gather_all(self.held_out(o, h) for h in held.values()), strict=True))
-        stages = [stage(j) for j in judged]
+        stages = [j.stage for j in judged]
         picked = AcceptIfBetter()(parent, [j.card for j in judged]).index
         chosen = o.start.parent if picked is None else judged[picked].candidate
         assert chosen is not None
@@ -90,7 +89,7 @@ class Bench:
             "parsed": sum(s >= 1 for s in stages),
             "applied": sum(s >= 2 for s in stages),
             "ran": sum(s >= 3 for s in stages),
-            "valid": sum(s >= 3 and not j.inert for s, j in zip(stages, judged, strict=True)),
+            "valid": sum(j.valid for j in judged),
             "distinct": len({ast.dump(ast.parse(h.source)) for h in held.values()}),
             "n": len(judged),
             "errors": dict(sorted(Counter(j.status for j in judged if j.status != "ran").items())),

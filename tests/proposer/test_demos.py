@@ -18,9 +18,9 @@ from reharness.envs.errors import LedgerError
 from reharness.envs.registry import get_task
 from reharness.envs.splits import question_sets
 from reharness.proposer.demo_rows import DemoRow
-from reharness.proposer.demos import Searched
 from reharness.proposer.edits import apply_edit, check_harness
 from reharness.proposer.moves import MOVES
+from reharness.proposer.search import Searched
 from reharness.proposer.tracks import Start
 from reharness.solver.evaluate import Solver, evaluate, gather_all
 from reharness.solver.harness import Harness

@@ -11,9 +11,10 @@ from endpoint import EndpointServer
 from solving import edit, with_solver
 
 from reharness.envs.errors import ConfigError, EngineError, UnknownNameError
-from reharness.proposer.demos import DemosConfig, DemoSearch, Searched
+from reharness.proposer.demos import DemosConfig, DemoSearch
 from reharness.proposer.factory import ProposerConfig, make_proposer
 from reharness.proposer.policy import ScriptedProposer
+from reharness.proposer.search import Searched
 from reharness.proposer.tracks import from_seed
 from reharness.solver.evaluate import Solver, gather_all
 from reharness.solver.models.base import Message, Sampling
