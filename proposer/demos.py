@@ -9,10 +9,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from reharness.proposer.demo_rows import DemoRow, check_writable, write_demos
+from reharness.proposer.demo_rows import DemoRow
 from reharness.proposer.moves import moves_for
 from reharness.proposer.policy import Context
 from reharness.proposer.revise import Judged
+from reharness.proposer.rows import check_writable, write_rows
 from reharness.proposer.search import Search, SearchConfig, Searched, WatchSearch, at_work
 from reharness.proposer.tracks import Start
 
@@ -30,7 +31,7 @@ async def run_demos(
     async with at_work(config, out) as work:
         results = await work.each(DemoSearch(config, work.solver, work.teacher, work.count_tokens), watch)
         rows = list({r.row.id: r.row for r in results if r.row}.values())
-        write_demos(rows_file, rows)
+        write_rows(rows_file, rows)
         summary = work.summary(results, rows, ("track", "family", "format", "defect", "move"))
         (out / "summary.json").write_text(json.dumps(summary, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         return summary

@@ -16,14 +16,15 @@ from rich.text import Text
 
 from reharness.envs.errors import ConfigError, InfraLimitError, ReharnessError, UnknownNameError
 from reharness.eval.render.text import visible
-from reharness.recipes import cli_demos, cli_stats
+from reharness.recipes import cli_search, cli_stats
 from reharness.recipes.cli_train import train_app
 from reharness.recipes.micro_rg.cli import micro_app
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 cli_stats.register(app)
 app.add_typer(train_app, name="train")
-app.command()(cli_demos.demos)
+app.command()(cli_search.demos)
+app.command()(cli_search.contexts)
 app.add_typer(micro_app, name="micro-rg")
 console = Console()
 

@@ -22,11 +22,12 @@ from rich.table import Table
 from reharness.eval.experiment import AdaptConfig, run_adapt
 from reharness.eval.live import LiveTable
 from reharness.eval.stats import Mean, bounded_mean
-from reharness.proposer.demo_rows import load_demos, write_demos
+from reharness.proposer.demo_rows import load_demos
 from reharness.proposer.demos import DemosConfig, run_demos
 from reharness.proposer.factory import ProposerConfig
+from reharness.proposer.rows import write_rows
 from reharness.proposer.sft import SftConfig, run_sft
-from reharness.recipes.cli_demos import DemoProgress, cost
+from reharness.recipes.cli_search import SearchProgress, cost
 from reharness.recipes.cli_train import SftProgress
 from reharness.recipes.micro_rg.arms import WINDOW
 from reharness.recipes.micro_rg.items import DEV, HERE, PARENTS, load_items
@@ -84,7 +85,7 @@ def run_demo(out: Path, console: Console, finish: Callable[[Coroutine[Any, Any, 
         clock = time.monotonic()
 
     console.print("[bold]1[/] demonstrations, searched live: move search on one training family")
-    with DemoProgress(console) as watch:
+    with SearchProgress(console, "demonstrations") as watch:
         found = finish(run_demos(live_config(), out / "demos", out / "live.jsonl", watch))
     console.print(f"  {found['rows']} demonstrations kept; {cost(found['paid'])}", highlight=False)
     phase("demonstrations")
@@ -92,7 +93,7 @@ def run_demo(out: Path, console: Console, finish: Callable[[Coroutine[Any, Any, 
     committed = load_demos(HERE / "demos.jsonl")
     replayed = random.Random(0).sample(committed, REPLAYED)
     rows = {row.id: row for row in [*load_demos(out / "live.jsonl")[: 4 * STEPS - REPLAYED], *replayed]}
-    write_demos(out / "rows.jsonl", rows.values())
+    write_rows(out / "rows.jsonl", rows.values())
     console.print(
         f"[bold]2[/] SFT: {STEPS} steps on {len(rows)} demonstrations, [bold]from the committed adapter[/]"
         " (recipes/micro_rg), which was trained on the committed ones"

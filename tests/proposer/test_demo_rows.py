@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reharness.envs.errors import ConfigError, UnknownNameError
-from reharness.proposer.demo_rows import DEMO_VERSION, DemoRow, check_set, load_demos, parse_demo, write_demos
+from reharness.proposer.demo_rows import DemoRow, check_set, load_demos, parse_demo
+from reharness.proposer.rows import write_rows
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     rows = [*demos(5), demo(5, messages=[{"role": "user", "content": "line\u2028separator, form\ffeed, ½"}])]
-    write_demos(tmp_path / "deep" / "d.jsonl", rows)
+    write_rows(tmp_path / "deep" / "d.jsonl", rows)
     assert load_demos(tmp_path / "deep" / "d.jsonl") == rows
-    assert all(row.version == DEMO_VERSION and len(row.id) == 64 for row in rows)
+    assert all(row.version == DemoRow.VERSION and len(row.id) == 64 for row in rows)
     check_set(rows)
 
 
@@ -88,7 +89,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("")
     assert load_demos(tmp_path / "empty") == []
     with pytest.raises(ConfigError, match="cannot be written"):
-        write_demos(tmp_path / "latin" / "d.jsonl", demos(1))
+        write_rows(tmp_path / "latin" / "d.jsonl", demos(1))
 
 
 def test_a_bad_field_is_refused_when_a_row_is_made() -> None:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from reharness.envs.config import load_config
 from reharness.envs.errors import ConfigError, LedgerError, UnknownNameError
 from reharness.proposer import sft
-from reharness.proposer.demo_rows import write_demos
+from reharness.proposer.rows import write_rows
 from reharness.proposer.sft import SftConfig, run_sft
 from reharness.proposer.sft_data import IGNORED, encode, end_of_turn, padded_tokens, training_order
 from reharness.proposer.sft_memory import memory_estimate
@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sft")
     tiny_model(folder / "model")
-    write_demos(folder / "demos.jsonl", demos(11))
+    write_rows(folder / "demos.jsonl", demos(11))
     return folder
 
 
@@ -124,7 +124,7 @@ def test_another_configuration_is_refused(room: Path, done: tuple[Path, dict], c
 
 
 def test_other_data_and_another_base_are_refused(room: Path, done: tuple[Path, dict], tmp_path: Path) -> None:
-    write_demos(tmp_path / "other.jsonl", demos(10))
+    write_rows(tmp_path / "other.jsonl", demos(10))
     with pytest.raises(LedgerError, match=r"another inputs: demonstrations was '.*', is '"):
         run_sft(settings(room, demos=tmp_path / "other.jsonl"), done[0])
     tiny_model(tmp_path / "model", seed=1)
@@ -268,7 +268,7 @@ def test_bad_input_is_named(room: Path, tmp_path: Path) -> None:
         make_plan(settings(room, demos=tmp_path / "absent.jsonl"))
     with pytest.raises(ConfigError, match="is there 2 times"):
         make_plan(settings(room, demos=(room / "demos.jsonl", room / "demos.jsonl")))
-    write_demos(tmp_path / "one.jsonl", demos(1))
+    write_rows(tmp_path / "one.jsonl", demos(1))
     with pytest.raises(ConfigError, match="one-sided"):
         make_plan(settings(room, demos=tmp_path / "one.jsonl"))
     (tmp_path / "none.jsonl").write_text("")
@@ -287,7 +287,7 @@ def test_an_epoch_holds_the_rows_of_a_repeated_track_so_often(room: Path) -> Non
     assert {row.track: times[row.id] for row in plan.rows} == {"S": 2, "F": 2, "R": 6}
     assert plan.counts()["epochs"] == plan.epochs_after(plan.steps) == 2 and plan.counts()["rows"] == len(plan.rows) == 11
     only_s = [row for row in demos(11) if row.track == "S"]
-    write_demos(room / "only_s.jsonl", only_s)
+    write_rows(room / "only_s.jsonl", only_s)
     with pytest.raises(ConfigError, match="no rows of track F"):
         make_plan(settings(room, demos=room / "only_s.jsonl", track_repeats={"F": 2}))
     for wrong in ({"Q": 2}, {"S": 0}):

@@ -1,4 +1,4 @@
-"""`reharness demos`: the search for demonstrations, with its progress and a line of what it cost."""
+"""`reharness demos` and `reharness contexts`: the searches, with their progress and a line of what they cost."""
 
 from __future__ import annotations
 
@@ -19,17 +19,36 @@ def demos(
     """Let a teacher edit harnesses of the training families, and keep the edits that raise the score."""
     from reharness.envs.config import load_config
     from reharness.proposer.demos import DemosConfig, run_demos
-    from reharness.recipes.cli import finish
 
     settings = load_config(DemosConfig, config, override or ())
+    _search("demonstrations", settings, run_demos, rows, out or Path("runs") / f"demos-{settings.digest()[:10]}")
+
+
+def contexts(
+    rows: Annotated[Path, typer.Option("--rows", help="JSONL file to write.")] = Path("contexts.jsonl"),
+    config: Annotated[Path | None, typer.Option("--config", help="TOML file with the configuration.")] = None,
+    override: Annotated[list[str] | None, typer.Option("--set", help="Override a key, e.g. highest=0.5.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Run folder; the same command goes on there.")] = None,
+) -> None:
+    """Measure parents of the training families, and keep the contexts that an edit can gain something in: for GRPO."""
+    from reharness.envs.config import load_config
+    from reharness.proposer.contexts import ContextsConfig, run_contexts
+
+    settings = load_config(ContextsConfig, config, override or ())
+    _search("contexts", settings, run_contexts, rows, out or Path("runs") / f"contexts-{settings.digest()[:10]}")
+
+
+def _search(what: str, settings: Any, run: Any, rows: Path, out: Path) -> None:
+    from reharness.recipes.cli import finish
+
     console = Console()
-    with DemoProgress(console) as watch:
-        folder = out or Path("runs") / f"demos-{settings.digest()[:10]}"
-        summary = finish(run_demos(settings, folder, rows, watch))
+    with SearchProgress(console, what) as watch:
+        summary = finish(run(settings, out, rows, watch))
     for track, counts in summary["starts"].items():
         if counts:
             console.print(f"track {track}: " + ", ".join(f"{n} {why}" for why, n in counts.items()), highlight=False)
-    console.print(f"{summary['rows']} demonstrations: {rows}\n{cost(summary['paid'])}", highlight=False, soft_wrap=True)
+    left = f" ({summary['left_out']} left out to keep the shares)" if summary.get("left_out") else ""
+    console.print(f"{summary['rows']} {what}{left}: {rows}\n{cost(summary['paid'])}", highlight=False, soft_wrap=True)
 
 
 def cost(paid: dict[str, Any]) -> str:
@@ -43,19 +62,19 @@ def cost(paid: dict[str, Any]) -> str:
     return "; ".join([f"paid in this start: {paid['runs']} runs", *engines])
 
 
-class DemoProgress:
+class SearchProgress:
     """Contexts done and kept, runs and solver tokens so far, time left; nothing where there is no terminal."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, what: str) -> None:
         self.progress = Progress(
-            TextColumn("demonstrations"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[said]}"),
+            TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[said]}"),
             TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=not console.is_terminal,
         )  # fmt: skip
         self.task = self.progress.add_task("", total=None, said="")
         self.solver: Any = None
         self.kept = 0
 
-    def __enter__(self) -> DemoProgress:
+    def __enter__(self) -> SearchProgress:
         self.progress.start()
         return self
 
