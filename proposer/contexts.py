@@ -87,7 +87,7 @@ class ContextRow(Row):
             tuple(from_record(run) for run in self.runs),
         )  # fmt: skip
         text = tuple({"role": m.role, "content": m.content} for m in self.messages)
-        opened = Context(task, parent, text, sets.scoring, card, repeats=self.repeats)  # type: ignore[arg-type]
+        opened = Context(task, parent, text, sets.scoring, card, repeats=self.repeats)
         if opened.key != self.context:
             raise ConfigError(f"{where} {self.id[:12]}: is not the context {self.context[:12]}; {CURE}")
         return opened

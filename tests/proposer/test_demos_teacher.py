@@ -107,7 +107,7 @@ def test_rows_that_could_not_be_written_are_named_before_anything_is_paid(server
     with pytest.raises(ConfigError, match=r"rows.jsonl: is a folder"):
         searched(settings(server), tmp_path)
     with pytest.raises(ConfigError, match="the plan has no starts; raise per_family"):
-        searched(settings(server, per_family=0), tmp_path)
+        searched(settings(server, per_family=0), tmp_path / "none")
     assert server.bodies == []
 
 
