@@ -158,12 +158,12 @@ def shared_out(rows: Sequence[ContextRow], seed_share: float) -> list[ContextRow
 
 
 def evenly(rows: Iterable[ContextRow], n: int) -> list[ContextRow]:
-    """``n`` of the rows, one of every family before any gives another, in their order."""
-    families: Mapping[str, list[ContextRow]] = defaultdict(list)
+    """``n`` of the rows, one of every family and track before any gives another, in their order."""
+    groups: Mapping[tuple[str, str], list[ContextRow]] = defaultdict(list)
     for row in rows:
-        families[row.family].append(row)
-    turns = [row for turn in range(max(map(len, families.values()), default=0))
-             for own in families.values() for row in own[turn : turn + 1]]  # fmt: skip
+        groups[row.track, row.family].append(row)
+    turns = [row for turn in range(max(map(len, groups.values()), default=0))
+             for own in groups.values() for row in own[turn : turn + 1]]  # fmt: skip
     return turns[:n]
 
 
