@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from reharness.envs.errors import ConfigError, LedgerError
+from reharness.proposer.base_model import versions
 from reharness.proposer.checkpoints import Checkpoints, save_adapter, write_json
-from reharness.proposer.sft_config import LoraSettings, SftConfig
-from reharness.proposer.sft_plan import SftPlan, make_plan, versions
+from reharness.proposer.sft_config import SftConfig
+from reharness.proposer.sft_plan import SftPlan, make_plan
 from reharness.proposer.sft_trainer import Watch, train
+from reharness.proposer.train_config import LoraSettings
+from reharness.proposer.training import finished, named_errors, quiet
 from reharness.solver.ledger import Ledger
 
 __all__ = ["LoraSettings", "SftConfig", "Watch", "run_sft"]
@@ -34,14 +34,14 @@ def run_sft(config: SftConfig, out: Path, watch: Watch | None = None) -> dict[st
     ``LedgerError`` when the folder belongs to another configuration or other data, is in use, or cannot be written.
     """
     plan = make_plan(config)
-    with closing(Ledger(out / "ledger.sqlite")) as ledger, _named_errors(out):
+    with closing(Ledger(out / "ledger.sqlite")) as ledger, named_errors(out):
         ledger.bind("config", json.dumps(plan.settings(), sort_keys=True))
         ledger.bind("inputs", json.dumps(plan.inputs(), sort_keys=True))
-        if (summary := _finished(out, plan)) is not None:
+        if (summary := finished(out, plan.base)) is not None:
             return summary
         write_json(out / "config.json", {"hash": config.digest(), "config": config.resolved()})
         checkpoints = Checkpoints(out / "checkpoints", config.keep_last)
-        with _quiet(plan.threads):
+        with quiet(plan.threads):
             model = train(plan, out, checkpoints, watch)
             save_adapter(model, out / "adapter", config.save_dtype, plan.base.label, _note(plan))
         write_json(out / "summary.json", summary := _summary(plan, out))
@@ -77,57 +77,3 @@ def _summary(plan: SftPlan, out: Path) -> dict[str, Any]:
         "precision": plan.precision,
         "threads": plan.threads,
     }
-
-
-def _finished(out: Path, plan: SftPlan) -> dict[str, Any] | None:
-    """The summary of a finished run, if its adapter is still the one that it tells of."""
-    path = out / "summary.json"
-    if not path.is_file():
-        return None
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-        if summary["weights"] == plan.base.weights_with(out / "adapter"):
-            return summary
-    except (ConfigError, OSError, ValueError, KeyError, TypeError):
-        pass
-    raise LedgerError(
-        f"{out}: is finished, but adapter/ is not the one that summary.json tells of; remove summary.json to make it"
-        " again from the last checkpoint"
-    )
-
-
-@contextmanager
-def _named_errors(out: Path) -> Iterator[None]:
-    """What goes wrong while the folder is written, as a named error."""
-    try:
-        yield
-    except OSError as error:
-        raise LedgerError(
-            f"{out}: cannot be written ({error.strerror or error}); make room or mend the folder's rights and give the"
-            " same command again: it goes on from the last checkpoint"
-        ) from error
-
-
-@contextmanager
-def _quiet(threads: int) -> Iterator[None]:
-    """Torch on ``threads`` threads, and the libraries silent but for errors; all as before afterwards."""
-    import datasets
-    import torch
-    import transformers
-
-    log, bars, before = transformers.logging, datasets.are_progress_bars_disabled(), torch.get_num_threads()
-    verbosity = log.get_verbosity()
-    torch.set_num_threads(threads)
-    log.set_verbosity_error()
-    log.disable_progress_bar()
-    datasets.disable_progress_bars()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        torch.set_num_threads(before)
-        log.set_verbosity(verbosity)
-        log.enable_progress_bar()
-        if not bars:
-            datasets.enable_progress_bars()

@@ -2,43 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
-from reharness.envs.errors import ConfigError
-from reharness.proposer.sft_config import LoraSettings, SftConfig
-from reharness.proposer.sft_plan import BaseModel, SftPlan, make_plan, versions
+from reharness.proposer.base_model import parameters, versions
+from reharness.proposer.sft_config import SftConfig
+from reharness.proposer.sft_plan import SftPlan, make_plan
 
 GIB = 1 << 30
-
-
-def parameters(base: BaseModel, lora: LoraSettings) -> tuple[str, int, int]:
-    """The model's class, and the parameters of base and adapter, counted on a model without weights.
-
-    Raises ``ConfigError`` when the targets name no layer of the model.
-    """
-    import torch
-    from peft import get_peft_model
-    from transformers import AutoModelForCausalLM
-
-    with torch.device("meta"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = AutoModelForCausalLM.from_config(base.architecture())
-        total = sum(p.numel() for p in model.parameters())
-        try:
-            adapted = get_peft_model(model, lora_config(lora))
-        except ValueError as error:
-            raise ConfigError(f"lora.targets = {lora.targets!r}: {error}") from None
-    return type(model).__name__, total, sum(p.numel() for p in adapted.parameters() if p.requires_grad)
-
-
-def lora_config(lora: LoraSettings) -> Any:
-    from peft import LoraConfig
-
-    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-    return LoraConfig(
-        r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=targets, task_type="CAUSAL_LM"
-    )
 
 
 def memory_estimate(plan: SftPlan) -> dict[str, Any]:

@@ -2,97 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import version
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 from reharness.envs.errors import ConfigError
 from reharness.envs.types import content_hash
+from reharness.proposer.base_model import BaseModel, cores, find_base, pick_device
 from reharness.proposer.demo_rows import DemoRow, check_set, load_demos
 from reharness.proposer.sft_config import SftConfig
 from reharness.proposer.sft_data import Encoded, encode, padded_tokens, training_order
-from reharness.solver.models.chat import ChatTokenizer
-from reharness.solver.models.embedded import gguf_path, model_folder, tokenizer_folder
-from reharness.solver.models.factory import EMBEDDED
-from reharness.solver.models.weights import check_folders, weights_hash
-
-EMBEDDED_HUB_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
-PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
-
-
-@dataclass(frozen=True)
-class BaseModel:
-    """The model that stays frozen under the adapter. ``folder`` is None for the embedded one, and for a hub model that
-    is not on this machine (``here`` is False)."""
-
-    name: str
-    folder: Path | None
-    here: bool = True
-
-    @property
-    def label(self) -> str:
-        """Its name for other people: no path of this machine."""
-        if self.name == EMBEDDED:
-            return EMBEDDED_HUB_NAME
-        return Path(self.name).resolve().name if Path(self.name).is_dir() else self.name
-
-    @cached_property
-    def weights(self) -> str:
-        """The id of its weights, as engines report it."""
-        return weights_hash(self.folder, None)
-
-    def weights_with(self, adapter: Path) -> str:
-        return weights_hash(self.folder, adapter)
-
-    @property
-    def tokenizer(self) -> ChatTokenizer:
-        return ChatTokenizer(self.folder or tokenizer_folder())
-
-    def loadable(self) -> Path:
-        """A folder that transformers can load (the embedded model is converted once, in half a minute)."""
-        return self.folder or model_folder()
-
-    def architecture(self) -> Any:
-        """Its transformers configuration."""
-        from transformers import AutoConfig
-
-        if self.folder is None:
-            path = gguf_path()
-            return AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
-        return AutoConfig.from_pretrained(self.folder, local_files_only=True)
-
-
-def find_base(name: str, fetch: bool) -> BaseModel:
-    """The base model called ``name``: ``embedded``, a folder, or a name on the hub, downloaded if ``fetch``.
-
-    Raises ``ConfigError`` for what is none of these.
-    """
-    if name == EMBEDDED:
-        return BaseModel(name, None)
-    if (folder := Path(name)).is_dir():
-        check_folders(folder, None)
-        return BaseModel(name, folder)
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise ConfigError(f"model = {name!r}: is no folder here, nor a hub name such as 'Qwen/Qwen3-4B'")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    wanted = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
-    try:
-        return BaseModel(name, Path(snapshot_download(name, allow_patterns=wanted, local_files_only=not fetch)))
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
-        if not fetch:
-            return BaseModel(name, None, here=False)
-        raise ConfigError(
-            f"model = {name!r}: could not be fetched from the hub ({type(error).__name__}); give the path of a folder,"
-            " or download it where there is a network and give that"
-        ) from error
+from reharness.solver.models.weights import check_folders
 
 
 @dataclass(frozen=True)
@@ -183,10 +106,10 @@ def make_plan(config: SftConfig, *, fetch: bool = True) -> SftPlan:
     epoch = one_epoch(rows, config)
     lengths = [len(encoded[i]) if encoded else 0 for i in epoch]
     order = training_order(lengths, config.rows_in_all(len(epoch)), config.batch, config.accumulation, config.seed)
-    device = _device(config.device, strict=fetch)
+    device = pick_device(config.device, strict=fetch)
     precision = {"cuda": "bf16", "cpu": "fp32"}[device] if config.precision == "auto" else config.precision
     order = [epoch[k] for k in order]
-    return SftPlan(config, base, rows, encoded, tuple(order), device, precision, config.threads or _cores())
+    return SftPlan(config, base, rows, encoded, tuple(order), device, precision, config.threads or cores())
 
 
 def one_epoch(rows: Sequence[DemoRow], config: SftConfig) -> list[int]:
@@ -196,25 +119,8 @@ def one_epoch(rows: Sequence[DemoRow], config: SftConfig) -> list[int]:
     return [i for i, row in enumerate(rows) for _ in range(config.track_repeats.get(row.track, 1))]
 
 
-def _device(wanted: str, strict: bool) -> str:
-    import torch
-
-    there = torch.cuda.is_available()
-    if wanted == "cuda" and not there and strict:
-        raise ConfigError("device = 'cuda': torch sees no GPU here; use device = 'cpu', or a machine with a GPU")
-    return ("cuda" if there else "cpu") if wanted == "auto" else wanted
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _percentiles(values: Sequence[int]) -> dict[str, int]:
     """Nearest-rank percentiles."""
     ranked = sorted(values)
     at = {"p50": 50, "p90": 90, "max": 100}
     return {name: ranked[-(-len(ranked) * percent // 100) - 1] for name, percent in at.items()}
-
-
-def versions() -> dict[str, str]:
-    return {name: version(name) for name in PACKAGES}

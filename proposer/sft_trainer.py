@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from reharness.envs.errors import ConfigError
+from reharness.proposer.base_model import load_base, lora_config
 from reharness.proposer.checkpoints import Checkpoints, need_room
 from reharness.proposer.sft_data import IGNORED
-from reharness.proposer.sft_memory import lora_config
 from reharness.proposer.sft_plan import SftPlan
 
 Watch = Callable[[dict[str, Any], int], None]
@@ -74,7 +74,7 @@ def _trainer(plan: SftPlan, checkpoints: Checkpoints) -> Any:
         save_strategy="steps", save_steps=config.save_every, save_total_limit=None,
         logging_steps=1, logging_nan_inf_filter=False, report_to=list(config.report_to), disable_tqdm=True,
     )  # fmt: skip
-    model, tokenizer = _load(plan)
+    model, tokenizer = load_base(plan.base, config.adapter, plan.precision)
     try:
         return CompletionTrainer(
             model=model, args=args, train_dataset=rows.select(plan.order), processing_class=tokenizer,
@@ -82,22 +82,6 @@ def _trainer(plan: SftPlan, checkpoints: Checkpoints) -> Any:
         )  # fmt: skip
     except ValueError as error:  # PEFT: targets that name no layer; TRL: settings that do not go together
         raise ConfigError(f"the trainer cannot be built: {error}") from error
-
-
-def _load(plan: SftPlan) -> tuple[Any, Any]:
-    """Base model (with the adapter to go on from, if there is one) and tokenizer."""
-    import torch
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    folder, adapter = plan.base.loadable(), plan.config.adapter
-    dtype = torch.bfloat16 if plan.precision == "bf16" else torch.float32
-    try:
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        return PeftModel.from_pretrained(model, adapter, is_trainable=True) if adapter else model, tokenizer
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"model = {plan.config.model!r}: cannot be loaded from {folder}: {error}") from error
 
 
 def completion_loss(model: Any, inputs: dict[str, Any], count: Any = None) -> tuple[Any, float]:

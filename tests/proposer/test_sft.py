@@ -18,11 +18,12 @@ from typer.testing import CliRunner
 from reharness.envs.config import load_config
 from reharness.envs.errors import ConfigError, LedgerError, UnknownNameError
 from reharness.proposer import sft
+from reharness.proposer.base_model import find_base
 from reharness.proposer.rows import write_rows
 from reharness.proposer.sft import SftConfig, run_sft
 from reharness.proposer.sft_data import IGNORED, encode, end_of_turn, padded_tokens, training_order
 from reharness.proposer.sft_memory import memory_estimate
-from reharness.proposer.sft_plan import find_base, make_plan
+from reharness.proposer.sft_plan import make_plan
 from reharness.recipes.cli import app
 from reharness.solver.models.base import Sampling
 from reharness.solver.models.chat import ChatTokenizer
