@@ -50,6 +50,10 @@ class ProposerError(ReharnessError):
     """A proposer broke its protocol or failed; nothing is lost, and the same command goes on once it is mended."""
 
 
+class RewardError(ReharnessError):
+    """Rewards or groups that training must not see: a wrong number, no number, or contexts mixed in a group."""
+
+
 class LedgerError(ReharnessError):
     """The run directory or its ledger is locked, corrupt, read-only, full, or belongs to another configuration."""
 

@@ -24,19 +24,20 @@ _NAME = re.compile(r"step-(\d{6,})")
 
 
 class Checkpoints:
-    """The checkpoints of one training run, in ``folder`` as step-000050, step-000100, …; the last ``keep_last`` stay.
+    """The checkpoints of one training run, in ``folder`` as step-000050, step-000100, …; the last ``keep_last`` stay,
+    and of the older ones those whose step is a multiple of ``keep_every`` (0: none).
 
     Opening removes what a killed process left half-written. ``aside`` is where the trainer may write.
     """
 
-    def __init__(self, folder: Path, keep_last: int) -> None:
-        self.folder, self.keep_last = folder, keep_last
+    def __init__(self, folder: Path, keep_last: int, keep_every: int = 0) -> None:
+        self.folder, self.keep_last, self.keep_every = folder, keep_last, keep_every
         self.aside = folder / ".part"
         shutil.rmtree(self.aside, ignore_errors=True)
         self.aside.mkdir(parents=True, exist_ok=True)
 
     def seal(self, written: Path, step: int) -> Path:
-        """Makes the folder ``written`` the checkpoint of ``step``, and removes the oldest ones beyond ``keep_last``."""
+        """Makes the folder ``written`` the checkpoint of ``step``, and removes older ones that are not to stay."""
         files = sorted(p for p in written.rglob("*") if p.is_file() and p.name != COMPLETE)
         hashes = {p.relative_to(written).as_posix(): file_hash(p) for p in files}
         (written / COMPLETE).write_text(json.dumps({"step": step, "files": hashes}, indent=1), encoding="utf-8")
@@ -46,7 +47,8 @@ class Checkpoints:
         written.rename(target)
         _flush_path(self.folder)
         for old in sorted(self._steps())[: -self.keep_last]:
-            self._remove(self._path(old))
+            if not self.keep_every or old % self.keep_every:
+                self._remove(self._path(old))
         return target
 
     def latest(self) -> Path | None:

@@ -9,17 +9,19 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from reharness.envs.config import Config
 from reharness.envs.errors import ConfigError
 from reharness.envs.registry import get_task
 from reharness.envs.splits import question_sets
 from reharness.envs.types import QuestionSets, Task
 from reharness.proposer.policy import Context
+from reharness.proposer.report import EditRecord
 from reharness.proposer.rows import Count, Row, RowMessage, Score, check_writable, load_rows, write_rows
 from reharness.proposer.search import Opened, Search, SearchConfig, Searched, WatchSearch, at_work
 from reharness.proposer.tracks import Start
@@ -45,9 +47,18 @@ class ContextsConfig(SearchConfig):
     was planted. What there is too much of is left out evenly over the families."""
 
 
+class EditRow(Config):
+    """An earlier edit that the context's report tells of (`report.EditRecord`)."""
+
+    round: int
+    description: str
+    effect: str
+
+
 class ContextRow(Row):
     """One training context. ``questions`` is the digest of its question sets, ``runs`` the parent's outcomes on Q_score
-    (question-major, ``repeats`` each) without their traces, ``context`` the key of the context that ``open`` gives."""
+    (question-major, ``repeats`` each) without their traces, ``context`` the key of the context that ``open`` gives.
+    ``depth`` counts the rounds of proposals that came before it; 0 outside multistep training."""
 
     KIND: ClassVar[str] = "context"
     VERSION: ClassVar[int] = 1
@@ -65,6 +76,8 @@ class ContextRow(Row):
     parent_source: str
     parent_score: Score
     messages: tuple[RowMessage, ...] = Field(min_length=1)
+    history: tuple[EditRow, ...] = ()
+    depth: int = Field(0, ge=0)
     questions: str
     runs: tuple[dict[str, Any], ...] = Field(min_length=1)
     context: str
@@ -87,21 +100,32 @@ class ContextRow(Row):
             tuple(from_record(run) for run in self.runs),
         )  # fmt: skip
         text = tuple({"role": m.role, "content": m.content} for m in self.messages)
-        opened = Context(task, parent, text, sets.scoring, card, repeats=self.repeats)
+        history = tuple(EditRecord(e.round, e.description, e.effect) for e in self.history)
+        opened = Context(task, parent, text, sets.scoring, card, history, self.repeats)
         if opened.key != self.context:
             raise ConfigError(f"{where} {self.id[:12]}: is not the context {self.context[:12]}; {CURE}")
         return opened
 
     @classmethod
     def of(cls, start: Start, opened: Opened, config: SearchConfig) -> ContextRow:
-        context = opened.context
         return cls.make(
             task=start.task, family=start.family, format=start.format, track=start.track, defect=start.defect,
             seed=start.seed, feedback=config.feedback, score=config.score, repeats=config.repeats,
-            parent_source=context.parent.source, parent_score=context.parent_card.mean,
-            messages=[dict(m) for m in context.messages], questions=opened.sets.digest(),
-            runs=[slim(o) for o in context.parent_card.outcomes], context=context.key,
+            questions=opened.sets.digest(), **cls._told(opened.context),
         )  # fmt: skip
+
+    def next(self, context: Context) -> ContextRow:
+        """The row of the context that followed on this one: the same questions, one round deeper."""
+        kept = self.model_dump(exclude={"id", "version", "depth"})
+        return ContextRow.make(**{**kept, **self._told(context), "depth": self.depth + 1})
+
+    @staticmethod
+    def _told(context: Context) -> dict[str, Any]:
+        return {
+            "parent_source": context.parent.source, "parent_score": context.parent_card.mean,
+            "messages": [dict(m) for m in context.messages], "history": [asdict(e) for e in context.history],
+            "runs": [slim(o) for o in context.parent_card.outcomes], "context": context.key,
+        }  # fmt: skip
 
 
 def slim(outcome: Outcome) -> dict[str, Any]:

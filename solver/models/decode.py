@@ -22,6 +22,8 @@ class Row:
     generator: np.random.Generator | None
     """None is greedy. Its own, so that what is sampled does not depend on the other rows."""
     ids: list[int] = field(default_factory=list)
+    logps: list[float] = field(default_factory=list)
+    """Of every token of ``ids`` when it was sampled, at the row's temperature, before the nucleus; none if greedy."""
 
 
 class DecodingBatch:
@@ -99,6 +101,7 @@ class DecodingBatch:
             if row.generator is not None:
                 p = (self._logits[i] / row.payload["temperature"]).softmax(-1)
                 tokens[i] = draw(nucleus(p, row.payload["top_p"]), row.generator)
+                row.logps.append(p[tokens[i]].log().item())
         return tokens
 
     def _finish(self, row: Row) -> str | None:
