@@ -66,8 +66,8 @@ class GrpoPlan:
 def make_grpo_plan(config: GrpoConfig, *, fetch: bool = True) -> GrpoPlan:
     """Reads and checks all that can be checked without loading weights. ``fetch``: a hub model may be downloaded.
 
-    Raises ``ConfigError`` for contexts, a model, an adapter or a device that cannot be used, and for a context that with
-    the longest proposal is over the model's window.
+    Raises ``ConfigError`` for contexts, a model, an adapter or a device that cannot be used, and for a context that
+    with the longest proposal is over the model's window.
     """
     rows = tuple(row for path in config.contexts for row in load_contexts(path))
     context, times = Counter(row.context for row in rows).most_common(1)[0]
@@ -75,11 +75,6 @@ def make_grpo_plan(config: GrpoConfig, *, fetch: bool = True) -> GrpoPlan:
         raise ConfigError(f"context {context[:12]} is there {times} times; list each file and row once")
     if config.groups > len(rows):
         raise ConfigError(f"groups = {config.groups}, but there are {len(rows)} contexts; lower it, or make more")
-    if config.multistep is None and config.oversample and config.groups * (1 + config.oversample) > len(rows):
-        raise ConfigError(
-            f"oversample = {config.oversample}: an update may draw {config.groups * (1 + config.oversample)} contexts, and"
-            f" there are {len(rows)}; lower it, or make more"
-        )
     base = find_base(config.model, fetch)
     prompts = _prompts(rows, base, config) if base.here else None
     if config.adapter is not None:
@@ -102,8 +97,8 @@ def _prompts(rows: tuple[ContextRow, ...], base: BaseModel, config: GrpoConfig) 
         length = len(chat.encode(chat.render([m.model_dump() for m in row.messages])))
         if length + config.max_tokens > chat.window:
             raise ConfigError(
-                f"context {row.id[:12]} ({row.task}) has {length} tokens; with max_tokens = {config.max_tokens} that is over"
-                f" the {chat.window} that the model holds; lower max_tokens, or make contexts with a smaller window"
+                f"context {row.id[:12]} ({row.task}) has {length} tokens; with max_tokens = {config.max_tokens} that is"
+                f" over the {chat.window} that the model holds; lower max_tokens, or make shorter contexts"
             )
         lengths.append(length)
     return tuple(lengths)

@@ -1,6 +1,6 @@
 """One update's experience: contexts drawn, proposals sampled, all of them judged together, groups filtered and counted.
 
-    stream.draw -> rollout (G proposals per context) -> judge (edit, run, pay: the path of adaptation) -> filter -> groups
+    stream.draw -> rollout (G proposals a context) -> judge (edit, run, pay: adaptation's path) -> filter -> groups
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reharness.solver.evaluate import Solver
 
 @dataclass(frozen=True)
 class Group:
-    """The proposals of one context with what came of them. ``rewards`` has None for a completion that left the group."""
+    """The proposals of one context and what came of them. ``rewards`` has None for a completion that left the group."""
 
     drawn: Drawn
     samples: Sequence[Sample]
@@ -47,9 +47,9 @@ class Experience:
     """Of the last update."""
 
     def __call__(self, update: int, weights: str) -> list[Group]:
-        """``config.groups`` groups: those that are trained on first. Raises ``InfraLimitError`` when too many completions
-        could not be measured, ``RewardError`` for rewards that are none, and when nothing could be trained on for
-        ``max_empty`` updates."""
+        """``config.groups`` groups, those that are trained on first. Raises ``InfraLimitError`` when too many
+        completions could not be measured, ``RewardError`` for rewards that are none, and when nothing could be trained
+        on for ``max_empty`` updates."""
         c = self.config
         every: list[Group] = []
         self.rollout.seconds, judging = 0.0, 0.0
@@ -93,15 +93,15 @@ class Experience:
         self.empty = 0 if m["groups_trained"] else self.empty + 1
         if m["rates/infra"] > c.infra_limit:
             raise InfraLimitError(
-                f"update {update + 1}: {m['rates/infra']:.0%} of its completions could not be measured, over the limit of"
-                f" {c.infra_limit:.0%}. Nothing is lost: mend it and give the same command again"
+                f"update {update + 1}: {m['rates/infra']:.0%} of its completions could not be measured, over the limit"
+                f" of {c.infra_limit:.0%}. Nothing is lost: mend it and give the same command again"
             )
         if self.empty >= c.max_empty:
             raise RewardError(
                 f"update {update + 1}: nothing to train on for {self.empty} updates in a row: of the last groups"
                 f" {m['frac_reward_zero_std']:.0%} had equal rewards, {m['small_group_ratio']:.0%} too few; parsed"
-                f" {m['rates/parsed']:.0%}, applied {m['rates/applied']:.0%}, ran {m['rates/ran']:.0%}. Train longer by SFT"
-                " first, raise the temperature, or make contexts that are neither hopeless nor solved"
+                f" {m['rates/parsed']:.0%}, applied {m['rates/applied']:.0%}, ran {m['rates/ran']:.0%}. Train longer by"
+                " SFT first, raise the temperature, or make contexts that are neither hopeless nor solved"
             )
 
     def state(self) -> dict[str, Any]:

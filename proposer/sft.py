@@ -20,9 +20,9 @@ from reharness.proposer.base_model import versions
 from reharness.proposer.checkpoints import Checkpoints, save_adapter, write_json
 from reharness.proposer.sft_config import SftConfig
 from reharness.proposer.sft_plan import SftPlan, make_plan
-from reharness.proposer.sft_trainer import Watch, train
+from reharness.proposer.sft_trainer import train
 from reharness.proposer.train_config import LoraSettings
-from reharness.proposer.training import finished, named_errors, quiet
+from reharness.proposer.training import Watch, finished, named_errors, quiet
 from reharness.solver.ledger import Ledger
 
 __all__ = ["LoraSettings", "SftConfig", "Watch", "run_sft"]

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +11,7 @@ from reharness.proposer.base_model import load_base, lora_config
 from reharness.proposer.checkpoints import Checkpoints, need_room
 from reharness.proposer.sft_data import IGNORED
 from reharness.proposer.sft_plan import SftPlan
-
-Watch = Callable[[dict[str, Any], int], None]
-"""Called after every step with its line of metrics.jsonl and the number of steps in all."""
+from reharness.proposer.training import Watch, recorder
 
 
 def train(plan: SftPlan, out: Path, checkpoints: Checkpoints, watch: Watch | None) -> Any:
@@ -34,7 +28,7 @@ def train(plan: SftPlan, out: Path, checkpoints: Checkpoints, watch: Watch | Non
     model = trainer.model
     need_room(out, 12 * model.num_parameters(only_trainable=True))  # the adapter and two Adam moments, fp32
     last = checkpoints.latest()
-    trainer.add_callback(_recorder(plan, out, checkpoints, last, watch))
+    trainer.add_callback(recorder(out, checkpoints, last, lambda *done: _metrics(plan, *done), watch, plan.steps))
     trainer.train(resume_from_checkpoint=str(last) if last else None)
     return model
 
@@ -101,38 +95,6 @@ def completion_loss(model: Any, inputs: dict[str, Any], count: Any = None) -> tu
     loss = cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum")
     right = (logits.detach().argmax(-1) == labels)[labelled].float().mean().item()
     return loss / (labelled.sum() if count is None else count), right
-
-
-def _recorder(plan: SftPlan, out: Path, checkpoints: Checkpoints, resumed: Path | None, watch: Watch | None) -> Any:
-    """The callback that writes a line of metrics per step and seals every checkpoint, the metrics so far inside it."""
-    from transformers import TrainerCallback
-
-    path = out / "metrics.jsonl"
-    if resumed:
-        shutil.copyfile(resumed / path.name, path)
-    else:
-        path.unlink(missing_ok=True)
-
-    class Recorder(TrainerCallback):
-        start = 0.0
-
-        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            self.start = time.monotonic()
-
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-            if logs and "loss" in logs:
-                row = _metrics(plan, state.global_step, logs, time.monotonic() - self.start)
-                with path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(row, sort_keys=True, allow_nan=False) + "\n")
-                if watch:
-                    watch(row, plan.steps)
-
-        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            written = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            shutil.copyfile(path, written / path.name)
-            checkpoints.seal(written, state.global_step)
-
-    return Recorder()
 
 
 def _metrics(plan: SftPlan, step: int, logs: dict[str, Any], seconds: float) -> dict[str, Any]:
