@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from multiprocessing import Pipe
@@ -53,7 +54,7 @@ class Worker:
     """The host's side: starts the worker at the first call, again at the next call after it died.
 
     ``backend`` is ``"module:Class"``. ``threads`` caps the threads of every maths library in the worker. ``call_s``
-    bounds the wait for one answer, the start of the worker included.
+    bounds the wait for a sign of life, the start of the worker included.
     """
 
     def __init__(self, backend: str, options: dict[str, Any], *, threads: int, call_s: float = 900.0) -> None:
@@ -69,15 +70,18 @@ class Worker:
         return await self.call(None)
 
     async def call(self, payload: dict[str, Any] | None) -> dict[str, Any]:
-        """The backend's answer. Raises ``EngineError`` when the request fails, the worker dies or ``call_s`` passes;
-        a caller that is cancelled cancels the request."""
+        """The backend's answer. Raises ``EngineError`` when the request fails, the worker dies or answers nobody for
+        ``call_s`` (a request may well queue for longer); a caller that is cancelled cancels the request."""
         process = self._running()
         request, future = process.ask(payload)
+        asked = time.monotonic()
         try:
-            answer = await asyncio.wait_for(future, self.call_s)
-        except TimeoutError:
-            process.send({"cancel": request})
-            raise EngineError(f"{self.name}: no answer within {self.call_s:g} s") from None
+            while not future.done():
+                if (left := max(asked, process.heard) + self.call_s - time.monotonic()) <= 0:
+                    process.send({"cancel": request})
+                    raise EngineError(f"{self.name}: no answer to anybody within {self.call_s:g} s")
+                await asyncio.wait([future], timeout=left)
+            answer = future.result()
         except asyncio.CancelledError:
             process.send({"cancel": request})
             raise
@@ -113,7 +117,7 @@ class _Process:
     the thread that started it ends (PR_SET_PDEATHSIG), so starter and reader must be one, and outlive it."""
 
     def __init__(self, backend: str, options: dict[str, Any], threads: int) -> None:
-        self.ended, self.end = False, ""
+        self.ended, self.end, self.heard = False, "", 0.0
         self._lock = threading.Lock()
         self._pending: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[dict[str, Any]]]] = {}
         self._ids = itertools.count()
@@ -154,6 +158,7 @@ class _Process:
                 threading.Thread(target=self._write, args=(here,), daemon=True).start()
                 while True:
                     message = json.loads(here.recv_bytes())
+                    self.heard = time.monotonic()
                     self._resolve(message.pop("request"), message)
             except (EOFError, OSError) as error:
                 cause = str(error)

@@ -132,7 +132,7 @@ def test_the_wait_is_bounded():
     async def test(worker):
         await worker.info()
         worker.call_s = 0.2
-        with pytest.raises(EngineError, match=r"no answer within 0\.2 s"):
+        with pytest.raises(EngineError, match=r"no answer to anybody within 0\.2 s"):
             await worker.call({"text": "long", "steps": 100_000})
 
     run(test)
@@ -178,3 +178,16 @@ def test_no_orphan_whatever_ends_the_host(end):
     host = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     assert host.returncode == (-signal.SIGKILL if end == "kill" else 0), host.stderr
     assert gone(int(host.stdout))
+
+
+def test_a_request_may_queue_for_longer_than_the_wait_while_others_are_answered():
+    async def test(worker):
+        await worker.info()
+        worker.call_s = 0.4
+        last = asyncio.create_task(worker.call({"text": "last", "steps": 100}))
+        for _ in range(8):
+            await asyncio.sleep(0.1)
+            await worker.call({"text": "another"})
+        return (await last)["text"]
+
+    assert run(test) == "last"
