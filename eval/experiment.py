@@ -197,7 +197,8 @@ async def _run_arm(arm: Arm, config: AdaptConfig, solver: Solver, run: RunDir, w
             arm.count_tokens, observe, config.repeats, config.window,
         )  # fmt: skip
         chain = await (adaptation.sequential() if config.mode == "sequential" else adaptation.independent())
-        sealed = {"seal": asdict(chain.seal), "record": _record(arm, chain, solver.runtime_fingerprint)}
+        record = {**_record(arm, chain, solver.runtime_fingerprint), "questions": arm.sets.digest()}
+        sealed = {"seal": asdict(chain.seal), "record": record}
         run.ledger.put("chain", key, sealed)
     seal, record = Seal(**sealed["seal"]), sealed["record"]
     final = Harness(record["final_source"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from dataclasses import dataclass
@@ -124,6 +125,18 @@ def parameters(base: BaseModel, lora: LoraSettings) -> tuple[str, int, int]:
         except ValueError as error:
             raise ConfigError(f"lora.targets = {lora.targets!r}: {error}") from None
     return type(model).__name__, total, sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+
+
+def lora_of(adapter: Path) -> LoraSettings:
+    """The settings of an adapter's folder. Raises ``ConfigError`` for one that cannot be read."""
+    path = adapter / "adapter_config.json"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        named = data["target_modules"]
+        targets = named if isinstance(named, str) else tuple(sorted(named))
+        return LoraSettings(r=data["r"], alpha=data["lora_alpha"], dropout=data["lora_dropout"], targets=targets)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path}: is no LoRA configuration ({type(error).__name__}: {error})") from None
 
 
 def lora_config(lora: LoraSettings) -> Any:

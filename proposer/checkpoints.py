@@ -152,6 +152,10 @@ def read_metadata(adapter: Path) -> dict[str, Any] | None:
         raise ConfigError(f"{path}: is no note of reharness ({type(error).__name__}); make the adapter again") from None
 
 
+def _leaf(name: str) -> str:
+    return name.rstrip("/").rpartition("/")[2]
+
+
 def check_adapter(adapter: Path, base: str, weights: str) -> None:
     """Raises ``ConfigError`` when ``adapter`` was made for another base model than the one called ``base`` with the id
     ``weights``. One made elsewhere has only its base's name to go by, and passes when it names none."""
@@ -167,5 +171,5 @@ def check_adapter(adapter: Path, base: str, weights: str) -> None:
         named = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8")).get("base_model_name_or_path")
     except (OSError, ValueError, AttributeError) as error:
         raise ConfigError(f"{adapter}/adapter_config.json: cannot be read as JSON: {error}") from None
-    if named and named != base:
+    if named and _leaf(named) != _leaf(base):  # a hub name, or a folder wherever it lay
         raise ConfigError(f"{adapter}: was made for {named!r}, not {base!r}; give the model that it was made for")

@@ -15,7 +15,7 @@ from reharness.proposer.report import EditRecord
 from reharness.proposer.reward import REWARDS
 from reharness.solver.evaluate import Solver, evaluate, gather_all
 from reharness.solver.harness import Harness
-from reharness.solver.outcomes import Scorecard
+from reharness.solver.outcomes import Infra, Scorecard
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,17 @@ async def _judge_one(context: Context, proposal: Proposal, solver: Solver) -> Ju
         return Judged(proposal, edit, None, None, reward(edit.error.kind if edit.error else None, None), False)
     candidate = Harness(edit.source)
     card = await evaluate(candidate, context.scoring, solver, task=context.task, repeats=context.repeats)
-    inert = card.answers == context.parent_card.answers and not card.infra
-    return Judged(proposal, edit, candidate, card, reward(None, card), inert)
+    return Judged(proposal, edit, candidate, card, reward(None, card), _inert(context.parent_card, card))
+
+
+def _inert(parent: Scorecard, card: Scorecard) -> bool:
+    """Whether no answer changed, of the runs that both measured."""
+    seen = [
+        was == now
+        for before, after, was, now in zip(parent.outcomes, card.outcomes, parent.answers, card.answers, strict=True)
+        if not isinstance(before, Infra) and not isinstance(after, Infra)
+    ]
+    return bool(seen) and all(seen)
 
 
 async def revise(contexts: Sequence[Context], proposer: Proposer, n: int, solver: Solver) -> list[list[Judged]]:

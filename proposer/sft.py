@@ -53,6 +53,7 @@ def _note(plan: SftPlan) -> dict[str, Any]:
     return {
         "base": {"name": plan.base.label, "weights": plan.base.weights},
         "data": plan.data_hash,
+        "from": plan.inputs()["adapter"],
         "settings": plan.settings(),
         "steps": plan.steps,
         "dtype": plan.config.save_dtype,

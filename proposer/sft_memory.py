@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reharness.proposer.base_model import parameters, versions
+from reharness.proposer.base_model import lora_of, parameters, versions
 from reharness.proposer.sft_config import SftConfig
 from reharness.proposer.sft_plan import SftPlan, make_plan
 
@@ -19,14 +19,15 @@ def memory_estimate(plan: SftPlan) -> dict[str, Any]:
     al. (2205.05198) without the attention matrix, which fused attention does not keep; with gradient checkpointing a
     layer keeps its input, and one layer at a time is whole.
     """
+    lora = lora_of(plan.config.adapter) if plan.config.adapter else plan.config.lora
     c = plan.base.architecture()
     c = getattr(c, "text_config", None) or c
-    name, total, trained = parameters(plan.base, plan.config.lora)
+    name, total, trained = parameters(plan.base, lora)
     width = 2 if plan.precision == "bf16" else 4
     head = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
     keys = getattr(c, "num_key_value_heads", None) or c.num_attention_heads
     layer = 6 * c.hidden_size + 2 * head * (c.num_attention_heads + keys) + 4 * c.intermediate_size
-    if plan.config.lora.dropout:
+    if lora.dropout:
         layer += 5 * c.hidden_size + head * c.num_attention_heads + c.intermediate_size  # each projection's own input
     kept = layer + c.num_hidden_layers * c.hidden_size if plan.config.gradient_checkpointing else (
         layer * c.num_hidden_layers

@@ -64,5 +64,7 @@ class TrainConfig(Config):
         return self
 
     def settings(self) -> dict[str, Any]:
-        """What determines the result beside the content of the files that are named."""
-        return {k: v for k, v in self.resolved().items() if k not in self.FREE}
+        """What determines the result beside the content of the files that are named (an adapter to go on from brings
+        its own rank and targets)."""
+        brought = {"lora"} if self.adapter else set()
+        return {k: v for k, v in self.resolved().items() if k not in self.FREE | brought}

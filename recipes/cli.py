@@ -189,7 +189,7 @@ def doctor(
 
 @app.command()
 def demo(out: Out = None) -> None:
-    """The whole method in a few minutes: demonstrations, SFT, adaptation of three unseen families."""
+    """The whole method in about ten minutes: demonstrations, SFT, adaptation of three unseen families."""
     from reharness.recipes.demo import run_demo
 
     path = run_demo(out or Path("runs") / "demo", console, finish)

@@ -100,17 +100,18 @@ def _compare_runs(folders: list[Path]) -> None:
 
 @stats_app.command()
 def coverage(n: Annotated[list[int], typer.Option("--n", min=2, max=1000, help="Families; repeatable.")]) -> None:
-    """Simulate what nominal 95 % intervals over n families really cover, with normal and with skewed effects."""
-    from reharness.eval.coverage import METHODS, headline, simulate_coverage
+    """Simulate what nominal 95 % intervals over n families really cover, with normal, skewed and sparse effects."""
+    from reharness.eval.coverage import EFFECTS, METHODS, headline, simulate_coverage
     from reharness.eval.render.sheets import Sheet
 
     lines = []
     for k in n:
         for method in METHODS:
-            covered = [f"{simulate_coverage(k, method, effects):.1%}" for effects in ("normal", "skewed")]
+            covered = [f"{simulate_coverage(k, method, effects):.1%}" for effects in EFFECTS]
             lines.append([f"{k}, {method}", *covered, "shown in tables" if headline(k)[0] == method else ""])
-    notes = ["4,000 simulated experiments each (standard error at most 0.8 points); skewed: log-normal, skewness 6.2"]
-    columns = ("n, method", "normal", "skewed", "")
+    notes = ["4,000 simulated experiments each (standard error at most 0.8 points); skewed: log-normal, skewness 6.2;"
+             " sparse: 0 in 7 families of 10, uniform from .1 to 1 in the others"]  # fmt: skip
+    columns = ("n, method", *EFFECTS, "")
     console.print(Sheet("Coverage of nominal 95 % intervals", columns, lines, notes).rich())
 
 

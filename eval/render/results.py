@@ -34,23 +34,29 @@ BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 
 def verdict(name: str, checked: Sequence[Checked]) -> tuple[bool, str]:
     """Whether SFT was shown to read reports in this track, and the sentence that says so, or plainly that it was not:
-    it must beat the one move that was best on the training families, and another task's report must cost it something
-    (both intervals above 0)."""
-    found = {c.main.b: c.main.mean for c in checked if c.main.a == "sft"}
+    it must beat the one move that was best on the training families, and another task's report must cost it something.
+    Shown means both an interval above 0 and a corrected exact p of at most .05."""
+    found = {c.main.b: c for c in checked if c.main.a == "sft"}
     move, shuffled = found.get("best_single_move"), found.get("sft_shuffled_report")
     if move is None or shuffled is None:
         return False, f"Track {name}: SFT was not measured against the best single move and with another task's report."
-    if not (move.claimed and shuffled.claimed):
-        return False, f"Track {name}: too few families for any claim ({min(move.n, shuffled.n)})."
-    beats = f"{'beats' if move.above_zero else 'does not beat'} the best single move ({with_interval(move, True)})"
-    costs = f"costs it {'something' if shuffled.above_zero else 'nothing'} ({with_interval(shuffled, True)})"
-    if move.above_zero and shuffled.above_zero:
+    means = move.main.mean, shuffled.main.mean
+    if not all(mean.claimed for mean in means):
+        return False, f"Track {name}: too few families for any claim ({min(mean.n for mean in means)})."
+    better, reads = shown(move), shown(shuffled)
+    beats = f"{'beats' if better else 'was not shown to beat'} the best single move ({with_interval(means[0], True)})"
+    costs = f"{'costs' if reads else 'was not shown to cost'} it something ({with_interval(means[1], True)})"
+    if better and reads:
         return True, f"Track {name}: SFT {beats}, and another task's report {costs}: it reads reports."
-    joint = "but" if move.above_zero != shuffled.above_zero else "and"
     return False, (
-        f"Track {name}: SFT {beats}, {joint} another task's report {costs}: by this measure it learned a habit,"
-        " not to read reports."
+        f"Track {name}: SFT {beats}, {'but' if better != reads else 'and'} another task's report {costs}: that it reads"
+        " reports was not shown; by this measure it learned a habit."
     )
+
+
+def shown(checked: Checked) -> bool:
+    """Whether the difference was shown to be above 0: by its interval, and by the exact test after correction."""
+    return checked.main.mean.above_zero and checked.holm <= 0.05
 
 
 def caption(comparisons: Comparisons) -> str:
@@ -68,7 +74,7 @@ def sheets(results: Results, comparisons: Comparisons, rows: Sequence[str] = ())
         title = "Primary comparison: the unit is the family, with the mean of its tracks F and R"
         made.append(comparison_sheet(title, [comparisons.primary], [f"{both} of the families are in both tracks."]))
     for name, track in results.tracks.items():
-        made.append(track_sheet(name, track, rows))
+        made.append(track_sheet(name, track, rows, results.design.get("notes", {}).get(name, ())))
         if shown := [c for c in comparisons.tracks[name] if not rows or c.main.a in rows]:
             made.append(comparison_sheet(f"Track {name}, {TRACKS[name]}: paired differences over families", shown))
         if results.chains.get(name):

@@ -49,8 +49,9 @@ class Sheet:
         return "\n".join([*lines, *map(line, self.rows), *(f"\n{note}" for note in self.notes)])
 
 
-def track_sheet(name: str, track: Track, rows: Sequence[str] = ()) -> Sheet:
-    """One track: a line per row, and per training seed where there are several; ``rows`` picks some of them."""
+def track_sheet(name: str, track: Track, rows: Sequence[str] = (), own: Sequence[str] = ()) -> Sheet:
+    """One track: a line per row, and per training seed where there are several; ``rows`` picks some of them, ``own``
+    are the design's notes on it."""
     lines = []
     notes: list[str] = []
     for row, families in value_table(track).items():
@@ -64,6 +65,7 @@ def track_sheet(name: str, track: Track, rows: Sequence[str] = ()) -> Sheet:
             notes.append(f"{LABELS[row]}: {count(len(seeds), 'training seed')}; no claim about their variance.")
         if len(families) < len({e.family for e in track.families}):
             notes.append(f"{LABELS[row]} was measured on {len(families)} families only.")
+    notes += own
     n = len({entry.family for entry in track.families})
     if paying := sorted({e.family for e in track.families if e.constant_pays}):
         notes.append(f"A constant answer scores on {listed(paying)}; one column is without {_them(paying)}.")
@@ -177,7 +179,8 @@ def legend(checked: Sequence[Checked], families: Sequence[int], tested: int) -> 
     notes = []
     for kind in dict.fromkeys(headline(n)[0] for n in used):
         covers = [
-            f"{simulate_coverage(n, kind):.1%} at n = {n} ({simulate_coverage(n, kind, 'normal'):.1%} with normal ones)"
+            f"{simulate_coverage(n, kind):.1%} at n = {n} ({simulate_coverage(n, kind, 'normal'):.1%} with normal ones,"
+            f" {simulate_coverage(n, kind, 'sparse'):.1%} where 7 families of 10 do not change)"
             for n in used if headline(n)[0] == kind
         ]  # fmt: skip
         notes.append(

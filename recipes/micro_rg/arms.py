@@ -1,7 +1,8 @@
 """The arms of the experiment: what each row of the tables proposes for an item, and how its proposals are recorded.
 
 Every arm reads the same first report of an item (8 dev questions), is judged on those dev questions and measured on
-Q_eval. Nothing is selected after Q_eval was seen: an arm's proposals are all made before its first held-out run.
+Q_eval. Nothing is selected after Q_eval was seen: an arm's proposals are all made, judged and selected from before its
+first held-out run. A run that could not be measured stops the arm; the same command goes on.
 """
 
 from __future__ import annotations
@@ -12,15 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from reharness.envs.errors import InfraLimitError
 from reharness.envs.types import Seal, content_hash
 from reharness.proposer.moves import MOVES
-from reharness.proposer.policy import Context, Proposer, make_context
+from reharness.proposer.policy import Context, Proposal, Proposer, make_context
 from reharness.proposer.prompts import messages
 from reharness.proposer.report import CountTokens, build_report
 from reharness.proposer.revise import Judged, judge, propose
 from reharness.proposer.select import AcceptIfBetter
-from reharness.recipes.micro_rg.items import Opened
+from reharness.recipes.micro_rg.items import Opened, whole
 from reharness.recipes.micro_rg.tool_loop import SOURCE as TOOL_LOOP
 from reharness.solver.evaluate import Solver, evaluate, gather_all
 from reharness.solver.harness import Harness
@@ -43,7 +43,8 @@ class Bench:
         self._cards = dict(enumerate(cards))
 
     async def dev(self, o: Opened, harness: Harness) -> Scorecard:
-        return await evaluate(harness, o.sets.scoring, self.solver, task=o.task)
+        card = await evaluate(harness, o.sets.scoring, self.solver, task=o.task)
+        return whole(card, f"{o.item.track} {o.item.family}, dev")
 
     def context(self, i: int) -> Context:
         """What a proposer reads of item ``i``."""
@@ -71,8 +72,14 @@ class Bench:
         """One record per item: ``PROPOSALS`` proposals, judged on dev, then held out."""
         contexts = [self.shuffled(i) if shuffled else self.context(i) for i in range(len(self.items))]
         proposals = await propose(contexts, proposer, PROPOSALS, self.solver)
-        judged = await judge(contexts, proposals, self.solver)
+        judged = await self.judge(contexts, proposals)
         return await gather_all(self.row(i, own) for i, own in enumerate(judged))
+
+    async def judge(self, contexts: Sequence[Context], proposals: Sequence[Sequence[Proposal]]) -> list[list[Judged]]:
+        judged = await judge(contexts, proposals, self.solver)
+        for card in (j.card for group in judged for j in group if j.card):
+            whole(card, f"{card.task}, a candidate on dev")
+        return judged
 
     async def row(self, i: int, judged: Sequence[Judged]) -> dict[str, Any]:
         """The record of an item's proposals (see `reharness.eval.results`)."""
@@ -110,12 +117,7 @@ class Bench:
         """Mean exact score on Q_eval. Raises ``InfraLimitError`` when an outcome could not be measured."""
         seal = Seal(content_hash("micro_rg", o.item.track, o.item.family), harness.fingerprint)
         card = await evaluate(harness, o.sets.held_out(seal), self.solver, task=o.task)
-        if card.infra:
-            raise InfraLimitError(
-                f"{o.item.track} {o.item.family}: {card.infra} held-out outcomes could not be measured; give the same"
-                " command again"
-            )
-        return card.mean
+        return whole(card, f"{o.item.track} {o.item.family}, held out").mean
 
 
 def constant(o: Opened) -> Harness:
@@ -147,7 +149,8 @@ async def rank_moves(bench: Bench, dev: int = 4) -> dict[str, dict[str, float]]:
         if harness is None:
             return 0.0
         cards = [
-            await evaluate(h, o.sets.scoring[:dev], bench.solver, task=o.task) for h in (o.start.parent, harness)
+            whole(await evaluate(h, o.sets.scoring[:dev], bench.solver, task=o.task), f"{o.start.task}, {name}")
+            for h in (o.start.parent, harness)
         ]
         return cards[1].mean - cards[0].mean
 

@@ -16,7 +16,7 @@ from typing import Any
 from reharness.envs.audit_rows import format_fits
 from reharness.envs.cache import write_atomically
 from reharness.envs.config import Config, parse_config
-from reharness.envs.errors import ConfigError
+from reharness.envs.errors import ConfigError, InfraLimitError
 from reharness.envs.formats import FORMATS, format_varied
 from reharness.envs.registry import get_task
 from reharness.envs.splits import Part, load_split, question_sets, stream_seed
@@ -24,6 +24,7 @@ from reharness.envs.types import Question, QuestionSets, Task, content_hash
 from reharness.proposer.tracks import Parents, Start, TrackName, defective, from_seed, load_parents, shifted
 from reharness.solver.evaluate import Solver, evaluate, gather_all
 from reharness.solver.harness import Harness
+from reharness.solver.outcomes import Scorecard
 
 HERE = Path(__file__).parent
 PARENTS = HERE / "parents"
@@ -136,6 +137,14 @@ class Measured:
     n: int
 
 
+def whole(card: Scorecard, what: str) -> Scorecard:
+    """The card. Raises ``InfraLimitError`` when a run in it could not be measured: means over other questions are not
+    to be compared."""
+    if card.infra:
+        raise InfraLimitError(f"{what}: {card.infra} runs could not be measured; give the same command again")
+    return card
+
+
 async def build_items(solver: Solver, path: Path = ITEMS) -> dict[str, Any]:
     """Measures every family of the split with every format and defect of its part, draws the items and writes them.
     The whole measurement is in the file beside them."""
@@ -171,8 +180,8 @@ async def build_items(solver: Solver, path: Path = ITEMS) -> dict[str, Any]:
 async def _measure(start: Start, part: Part, parents: Parents, solver: Solver) -> Measured:
     task, plain = get_task(start.task), get_task(f"{start.family}?exact=true")
     competent = Harness.from_source(parents[start.family][0])
-    best = await evaluate(competent, _apart(plain, start.track), solver, task=plain)
-    now = await evaluate(start.parent, _apart(task, start.track), solver, task=task)
+    best = whole(await evaluate(competent, _apart(plain, start.track), solver, task=plain), plain.name)
+    now = whole(await evaluate(start.parent, _apart(task, start.track), solver, task=task), start.task)
     return Measured(part, start.track, start.family, start.format, start.defect, best.mean, now.mean, now.n)
 
 

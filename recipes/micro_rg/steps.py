@@ -37,7 +37,13 @@ ARMS: tuple[Arm, ...] = get_args(Arm)
 MODEL_ARMS = ("untrained", "sft", "sft_shuffled_report", "chains")
 ROWS = HERE / "rows"
 SAMPLING = Sampling(max_tokens=384, temperature=0.6)
-"""Of the proposer: the paper's temperature for Reasoning Gym, not tuned; room for the longest edit of the moves."""
+"""Of the proposer: the paper's temperature for Reasoning Gym; room for the longest edit of the moves."""
+
+SETTINGS = {
+    "dev": DEV, "held_out": HELD_OUT, "proposals": PROPOSALS, "window": WINDOW, "chain_rounds": ROUNDS,
+    "temperature": SAMPLING.temperature, "max_tokens": SAMPLING.max_tokens,
+}  # fmt: skip
+"""What every arm must have been made with."""
 
 
 async def run_arm(
@@ -83,22 +89,30 @@ async def run_arm(
     if arm != "chains":
         keys = [f"{o.item.track} {o.item.family}" for o in items]
         records = dict(zip(keys, records, strict=True))
-    result = {"arm": arm, "part": part, "items": _digest(part), **extra, "records": records,
+    result = {"arm": arm, "part": part, "items": _digest(part), "settings": SETTINGS, **extra, "records": records,
               "seconds": round(time.monotonic() - started)}  # fmt: skip
-    name = arm if part == "unseen" else f"{part}_{arm}"
+    path = rows / f"{arm if part == 'unseen' else f'{part}_{arm}'}.json"
+    if path.is_file():  # made again from the ledger: the longest start says most about what it takes
+        result["seconds"] = max(result["seconds"], json.loads(path.read_text(encoding="utf-8"))["seconds"])
     rows.mkdir(parents=True, exist_ok=True)
-    write_atomically(rows / f"{name}.json", json.dumps(result, sort_keys=True, indent=1) + "\n")
+    write_atomically(path, json.dumps(result, sort_keys=True, indent=1) + "\n")
     return result
 
 
 def assemble(path: Path = HERE / "results.json", rows: Path = ROWS) -> Path:
     """Joins the rows of all arms that are there into one results file. Raises ``ConfigError`` when a step's rows are of
-    other items, or `parent` is missing."""
+    other items, settings or weights than the others', or `parent` is missing."""
     found = {arm: json.loads(f.read_text(encoding="utf-8")) for arm in ARMS if (f := rows / f"{arm}.json").is_file()}
     if "parent" not in found:
         raise ConfigError(f"{rows}: the rows of `parent` are missing: `reharness micro-rg table parent`")
     if other := [arm for arm, result in found.items() if result["items"] != _digest("unseen")]:
         raise ConfigError(f"{rows / other[0]}.json: is of other items than items.json; make it again")
+    if other := [arm for arm, result in found.items() if result["settings"] != SETTINGS]:
+        raise ConfigError(f"{rows / other[0]}.json: was made with other settings than {SETTINGS}; make it again")
+    adapters = {arm: found[arm]["weights"] for arm in ("sft", "sft_shuffled_report", "chains") if arm in found}
+    if len(set(adapters.values())) > 1:
+        told = ", ".join(f"{arm} {weights[:12]}" for arm, weights in adapters.items())
+        raise ConfigError(f"{rows}: rows of different adapters ({told}); make them again with one --adapter")
     tracks: dict[str, dict[str, Any]] = {}
     for o in load_items("unseen"):
         key = f"{o.item.track} {o.item.family}"
@@ -111,12 +125,15 @@ def assemble(path: Path = HERE / "results.json", rows: Path = ROWS) -> Path:
         }  # fmt: skip
         tracks.setdefault(o.item.track, {"families": []})["families"].append(entry)
     design = {
-        "dev": DEV, "held_out": HELD_OUT, "proposals": PROPOSALS, "window": WINDOW, "chain_rounds": ROUNDS,
-        "temperature": SAMPLING.temperature, "max_tokens": SAMPLING.max_tokens, "training_seeds": 1,
+        **SETTINGS, "training_seeds": 1,
         "solver": "SmolLM2-135M-Instruct (embedded)", "proposer": "SmolLM2-135M-Instruct (embedded), LoRA",
         "best_single_move": found.get("best_single_move", {}).get("best"),
         "sft_weights": found.get("sft", {}).get("weights"),
         "seconds": {arm: result["seconds"] for arm, result in found.items()},
+        "notes": {"F": [
+            "The library of moves has train formats only: the best single move and a random one cannot write an unseen"
+            " form, and are at the parent's score by construction."
+        ]},
     }  # fmt: skip
     result = {"version": 1, "experiment": "micro_rg", "stage": 1, "design": design, "tracks": tracks}
     if "chains" in found:

@@ -148,20 +148,33 @@ def said(better: float, shuffled_costs: float) -> tuple[bool, str]:
 def test_the_caption_says_first_what_was_not_shown() -> None:
     assert said(0.2, 0.2) == (True, said(0.2, 0.2)[1]) and "it reads reports" in said(0.2, 0.2)[1]
     for better, costs, words in (
-        (0.0, 0.2, ("does not beat the best single move", "but another task's report costs it something")),
-        (0.2, 0.0, ("SFT beats the best single move", "but another task's report costs it nothing")),
-        (-0.2, -0.2, ("does not beat", "and another task's report costs it nothing")),
+        (0.0, 0.2, ("was not shown to beat the best single move", "but another task's report costs it something")),
+        (0.2, 0.0, ("SFT beats the best single move", "but another task's report was not shown to cost it something")),
+        (-0.2, -0.2, ("was not shown to beat", "and another task's report was not shown to cost it something")),
     ):
         shown, sentence = said(better, costs)
-        assert not shown and "a habit, not to read reports" in sentence
+        assert not shown and "reads reports was not shown; by this measure it learned a habit" in sentence
         assert all(word in sentence for word in words), sentence
     rows = {"untrained": 0.0, "sft": 0.6, "sft_shuffled_report": 0.2}
     content = synthetic_results(tracks="F", rows=rows, move=0.0)
     worse = synthetic_results(tracks="R", rows={**rows, "sft_shuffled_report": 0.6}, move=0.0)
     content["tracks"]["R"] = worse["tracks"]["R"]
     text = caption(compare_all(Results.model_validate(content)))
-    assert text.startswith("Track R: SFT beats") and text.index("costs it nothing") < text.index("Track F: SFT beats")
+    assert text.startswith("Track R: SFT beats") and text.index("was not shown to cost it something") < text.index("Track F: SFT beats")
     assert "was not measured" in caption(compare_all(results(S=differing("sft", "untrained", [0.1] * 12))))
+
+
+def test_an_interval_above_0_is_not_enough_where_the_exact_test_does_not_agree() -> None:
+    gains = [0.0] * 20 + [0.5] * 4  # [+.017, +.200] by the bootstrap, but an exact p of 1/8
+    families = [
+        entry(f"f{i:02d}", {"sft": [0.5], "best_single_move": [0.5 - gain], "sft_shuffled_report": [0.0 + i / 100]})
+        for i, gain in enumerate(gains)
+    ]
+    found = compare_all(results(F=families)).tracks["F"]
+    move = next(c for c in found if c.main.b == "best_single_move")
+    assert move.main.mean.above_zero and move.main.p == pytest.approx(0.125) and move.holm >= 0.125
+    reads, sentence = verdict("F", found)
+    assert not reads and "was not shown to beat the best single move" in sentence and "report costs it something" in sentence
 
 
 GOLDEN = """\
@@ -327,7 +340,7 @@ def test_the_command_names_what_it_cannot_use(tmp_path: Path, arguments: list[st
     assert isinstance(failed.exception, ConfigError) and words in str(failed.exception)
 
 
-def run_folder(path: Path, gain: float, n: int) -> Path:
+def run_folder(path: Path, gain: float, n: int, questions: str = "q", solver: str = "w", formats: int = 1) -> Path:
     """A folder with the summary that `reharness adapt` leaves, as far as the comparison reads it."""
     path.mkdir()
     arms = []
@@ -335,17 +348,25 @@ def run_folder(path: Path, gain: float, n: int) -> Path:
         seed, final = 0.2, 0.2 + gain * (1 + i % 3)
         means = {"seed": seed, "final": final, "gain": final - seed}
         held = {k: {"mean": m, "n": 16, "low": m - 0.1, "high": m + 0.1} for k, m in means.items()}
-        arms.append({"task": f"t{i:02d}", "proposer": "mine", "held_out": held})
-    (path / "summary.json").write_text(json.dumps({"arms": arms}))
+        for form in ("", "&format=tag")[:formats]:
+            arms.append({"task": f"t{i:02d}?exact=true{form}", "proposer": "mine", "questions": questions, "held_out": held})
+    (path / "summary.json").write_text(json.dumps({"arms": arms, "solver": {"weights": solver}}))
     return path
 
 
 def test_runs_over_the_same_tasks_are_compared(tmp_path: Path) -> None:
     a, b = run_folder(tmp_path / "a", 0.1, 12), run_folder(tmp_path / "b", 0.2, 12)
     (table, differences), notes = run_sheets([a, b])
-    assert len(table.rows) == 24 and table.rows[0][0] == table.rows[1][0] == "t00"
+    assert len(table.rows) == 24 and table.rows[0][0] == table.rows[1][0] == "t00?exact=true"
     assert differences.rows[0][1:3] == ["12", differences.rows[0][2]] and differences.rows[0][2].startswith("+0.200 [")
-    assert not any("Holm" in note for note in notes)
+    assert not any("Holm" in note for note in notes) and "Holm p" not in differences.columns
+    (_, several), _ = run_sheets([a, b, run_folder(tmp_path / "c", 0.3, 12)])
+    assert "Holm p" in several.columns and len(several.rows) == 2
+    two = [run_folder(tmp_path / name, gain, 12, formats=2) for name, gain in (("d", 0.1), ("e", 0.2))]
+    assert run_sheets(two)[0][1].rows[0][1] == "12"  # the unit is the family, not its formats
+    for name, changes, words in (("f", {"questions": "p"}, "other questions"), ("g", {"solver": "v"}, "other solver weights")):
+        with pytest.raises(ConfigError, match=words):
+            run_sheets([a, run_folder(tmp_path / name, 0.1, 12, **changes)])
     assert invoke("compare", a, b).exit_code == 0
     mixed = invoke("compare", a, write_results(tmp_path, synthetic_results(families=2)))
     assert isinstance(mixed.exception, ConfigError)
