@@ -19,7 +19,7 @@ from reharness.eval.results import load_results
 from reharness.proposer.demo_rows import check_set, load_demos
 from reharness.recipes.cli import main
 from reharness.recipes.micro_rg.items import DEV, HELD_OUT, HERE, ITEMS, NEEDED, PARENTS, Opened, load_items
-from reharness.recipes.micro_rg.steps import ARMS, MODEL_ARMS, assemble, run_arm
+from reharness.recipes.micro_rg.steps import ARMS, MODEL_ARMS, SETTINGS, assemble, run_arm
 from reharness.solver.harness import seed_harness
 
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -211,7 +211,7 @@ def rows(tmp_path: Path, opened: dict[Part, list[Opened]]) -> Callable[..., Path
         items = opened["unseen"]
         digest = content_hash([o.item.model_dump() for o in items])[:16]
         records = {f"{o.item.track} {o.item.family}": {"scores": [score]} for o in items}
-        result = {"arm": arm, "part": "unseen", "items": digest, "records": records, "seconds": 1, **changes}
+        result = {"arm": arm, "part": "unseen", "items": digest, "settings": SETTINGS, "records": records, "seconds": 1, **changes}
         (tmp_path / "rows").mkdir(exist_ok=True)
         (tmp_path / "rows" / f"{arm}.json").write_text(json.dumps(result))
         return tmp_path / "rows"
@@ -242,3 +242,16 @@ def test_rows_of_other_items_are_refused(tmp_path: Path, rows: Callable[..., Pat
     with pytest.raises(ConfigError, match=rf"{arm}.json: is of other items than items.json; make it again"):
         assemble(tmp_path / "results.json", rows(arm, 0.5, items="0" * 16))
     assert not (tmp_path / "results.json").exists()
+
+
+def test_rows_of_other_settings_or_of_two_adapters_are_refused(tmp_path: Path, rows: Callable[..., Path]) -> None:
+    rows("parent", 0.25)
+    rows("sft", 0.5, weights="a" * 64)
+    with pytest.raises(ConfigError, match=r"rows of different adapters \(sft a{12}, sft_shuffled_report b{12}\); make them"):
+        assemble(tmp_path / "results.json", rows("sft_shuffled_report", 0.5, weights="b" * 64))
+    rows("sft_shuffled_report", 0.5, weights="a" * 64)
+    with pytest.raises(ConfigError, match=r"random_move.json: was made with other settings than"):
+        assemble(tmp_path / "results.json", rows("random_move", 0.5, settings={**SETTINGS, "window": 500}))
+    rows("random_move", 0.5)
+    design = load_results(assemble(tmp_path / "results.json", tmp_path / "rows")).design
+    assert design["sft_weights"] == "a" * 64 and design["window"] == SETTINGS["window"]

@@ -1,4 +1,4 @@
-"""How the arms of the experiment are measured: real items of two validation families, in the real sandbox."""
+"""How the arms of the experiment are measured: real items of the training families, in the real sandbox."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reharness.recipes.micro_rg.items import DEV, Opened, load_items
 from reharness.solver.evaluate import Solver
 from reharness.solver.models.scripted import ScriptedEngine
 
-ITEMS = [o for o in load_items("validation") if o.item.track in "FR"]
+ITEMS = [o for o in load_items("train") if o.item.track in "FR"]
 
 
 def count(text: str) -> int:
@@ -49,7 +49,7 @@ def test_a_shuffled_report_is_another_item_s_and_all_else_is_its_own() -> None:
             ]
             assert donors and all((p.item.format, p.item.defect) != (o.item.format, o.item.defect) for p in donors)
 
-    with_solver(ScriptedEngine(["none"]), body)
+    with_solver(ScriptedEngine(lambda *_: "none"), body)
 
 
 def test_a_row_has_a_score_per_proposal_and_counts_how_each_fared() -> None:
@@ -64,7 +64,7 @@ def test_a_row_has_a_score_per_proposal_and_counts_how_each_fared() -> None:
         same = await bench.held_out(o, o.start.parent)
         return {**row, "parent": same, "constant": (await bench.fixed_rows(constant))[0]["scores"]}
 
-    row = with_solver(ScriptedEngine(["none"]), body)
+    row = with_solver(ScriptedEngine(lambda *_: "none"), body)
     assert row["n"] == 8 and [s is None for s in row["scores"]] == [False, True, True, False, *[True] * 4]
     assert row["dev"][0] == row["dev"][3] >= 1 / DEV and row["scores"][0] == row["scores"][3]
     assert (row["parsed"], row["applied"], row["ran"], row["distinct"]) == (row["parsed"], row["applied"], 2, 1)
@@ -77,7 +77,7 @@ def test_a_run_that_could_not_be_measured_is_no_figure() -> None:
     def down(*_: Any) -> str:
         raise EngineError("the lights went out")
 
-    o = next(o for o in load_items("validation") if o.item.track == "S")
+    o = next(o for o in load_items("train") if o.item.track == "S")
     async def body(solver: Solver) -> None:
         with pytest.raises(InfraLimitError, match="could not be measured; give the same command again"):
             await bench_of(solver, [o]).prepare()
@@ -95,12 +95,12 @@ def test_moves_are_ranked_by_their_mean_gain_over_a_track_s_items(monkeypatch: p
         bench = bench_of(solver, own)
         for track in ("S", "R"):  # of every track one, or there is no mean
             bench.items.append(next(o for o in ITEMS if o.item.track == "R") if track == "R" else next(
-                o for o in load_items("validation") if o.item.track == "S"))
+                o for o in load_items("train") if o.item.track == "S"))
         found = await rank_moves(bench)
         assert moved(form)(own[0]) is not None
         return found
 
-    ranking = with_solver(ScriptedEngine(["none"]), body)
+    ranking = with_solver(ScriptedEngine(lambda *_: "none"), body)
     assert list(ranking["F"]) == [form, other] and ranking["F"][form] == 1.0 and ranking["F"][other] == 0.0
 
 
@@ -141,7 +141,7 @@ def test_both_arms_of_a_chain_make_as_many_proposals_and_keep_what_selection_kep
         await bench.prepare()
         return await chains.chain_records(bench, FirstGoodInRoundThree(good), "sft")
 
-    records = with_solver(ScriptedEngine(["none"]), body)
+    records = with_solver(ScriptedEngine(lambda *_: "none"), body)
     assert set(records) == {"F", "R"} and [r["arm"] for r in records["R"]] == ["sequential", "independent"]
     for record in records["R"]:
         assert record["proposals"] == 40 and len(record["rounds"]) == len(record["dev"]) == 6
