@@ -18,6 +18,7 @@ from reharness.eval.render.sheets import (
     Sheet,
     chain_sheet,
     comparison_sheet,
+    error_sheet,
     legend,
     short_sheet,
     track_sheet,
@@ -77,6 +78,8 @@ def sheets(results: Results, comparisons: Comparisons, rows: Sequence[str] = ())
         made.append(track_sheet(name, track, rows, results.design.get("notes", {}).get(name, ())))
         if shown := [c for c in comparisons.tracks[name] if not rows or c.main.a in rows]:
             made.append(comparison_sheet(f"Track {name}, {TRACKS[name]}: paired differences over families", shown))
+        if failed := error_sheet(name, track, rows):
+            made.append(failed)
         if results.chains.get(name):
             made.append(chain_sheet(name, results))
     return made

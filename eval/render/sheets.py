@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -76,6 +77,25 @@ def track_sheet(name: str, track: Track, rows: Sequence[str] = (), own: Sequence
         lines,
         notes,
     )  # fmt: skip
+
+
+def error_sheet(name: str, track: Track, rows: Sequence[str] = ()) -> Sheet | None:
+    """Why edits gave nothing to run, by kind, of all proposals of a row (of all its training seeds together); None
+    where no edit failed."""
+    found: dict[str, Counter[str]] = {}
+    proposals: Counter[str] = Counter()
+    for part, row in ((p, r) for e in track.families for r, own in e.rows.items() for p in own.parts):
+        if part.n is not None and (not rows or row in rows):
+            proposals[row] += len(part.scores)
+            found.setdefault(row, Counter()).update(part.errors)
+    kinds = [kind for kind, _ in sum(found.values(), Counter[str]()).most_common()]
+    if not kinds:
+        return None
+    lines = [
+        [LABELS[row], str(proposals[row]), *(str(found[row][kind]) if found[row][kind] else "" for kind in kinds)]
+        for row in LABELS if row in found
+    ]  # fmt: skip
+    return Sheet(f"Track {name}, {TRACKS[name]}: edits that gave nothing to run", ("row", "proposals", *kinds), lines)
 
 
 def short_sheet(results: Results) -> Sheet:
