@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reharness.envs.errors import ConfigError
-from reharness.proposer.train_config import LoraSettings
+from reharness.proposer.train_config import LoraSettings, TrainConfig
 from reharness.solver.models.chat import ChatTokenizer
 from reharness.solver.models.embedded import gguf_path, model_folder, tokenizer_folder
 from reharness.solver.models.factory import EMBEDDED
@@ -20,6 +20,8 @@ from reharness.solver.models.weights import check_folders, weights_hash
 
 EMBEDDED_HUB_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
+
+GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -165,3 +167,34 @@ def cores() -> int:
 
 def versions() -> dict[str, str]:
     return {name: version(name) for name in PACKAGES}
+
+
+def training_memory(base: BaseModel, config: TrainConfig, precision: str, tokens: int) -> dict[str, Any]:
+    """About how many bytes training takes on its device: weights, adapter (weight, gradient and two Adam moments in
+    fp32: 16 bytes each), and the activations kept for the backward pass over ``tokens``.
+
+    Per token and layer these are the inputs and outputs of norms, projections and the gated MLP, as in Korthikanti et
+    al. (2205.05198) without the attention matrix, which fused attention does not keep; with gradient checkpointing a
+    layer keeps its input, and one layer at a time is whole.
+    """
+    lora = lora_of(config.adapter) if config.adapter else config.lora
+    c = base.architecture()
+    c = getattr(c, "text_config", None) or c
+    name, total, trained = parameters(base, lora)
+    width = 2 if precision == "bf16" else 4
+    head = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    keys = getattr(c, "num_key_value_heads", None) or c.num_attention_heads
+    layer = 6 * c.hidden_size + 2 * head * (c.num_attention_heads + keys) + 4 * c.intermediate_size
+    if lora.dropout:
+        layer += 5 * c.hidden_size + head * c.num_attention_heads + c.intermediate_size  # each projection's own input
+    kept = layer + c.num_hidden_layers * c.hidden_size if config.gradient_checkpointing else (
+        layer * c.num_hidden_layers
+    )  # fmt: skip
+    return {
+        "class": name,
+        "parameters": total,
+        "trained": trained,
+        "weights": width * total,
+        "adapter": 16 * trained,
+        "activations": width * kept * tokens,
+    }

@@ -4,43 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from reharness.proposer.base_model import lora_of, parameters, versions
+from reharness.proposer.base_model import GIB, training_memory, versions
 from reharness.proposer.sft_config import SftConfig
 from reharness.proposer.sft_plan import SftPlan, make_plan
 
-GIB = 1 << 30
-
 
 def memory_estimate(plan: SftPlan) -> dict[str, Any]:
-    """About how many bytes training takes on its device: weights, adapter (weight, gradient and two Adam moments in
-    fp32: 16 bytes each), and the activations kept for the backward pass of one batch of longest rows.
-
-    Per token and layer these are the inputs and outputs of norms, projections and the gated MLP, as in Korthikanti et
-    al. (2205.05198) without the attention matrix, which fused attention does not keep; with gradient checkpointing a
-    layer keeps its input, and one layer at a time is whole.
-    """
-    lora = lora_of(plan.config.adapter) if plan.config.adapter else plan.config.lora
-    c = plan.base.architecture()
-    c = getattr(c, "text_config", None) or c
-    name, total, trained = parameters(plan.base, lora)
-    width = 2 if plan.precision == "bf16" else 4
-    head = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
-    keys = getattr(c, "num_key_value_heads", None) or c.num_attention_heads
-    layer = 6 * c.hidden_size + 2 * head * (c.num_attention_heads + keys) + 4 * c.intermediate_size
-    if lora.dropout:
-        layer += 5 * c.hidden_size + head * c.num_attention_heads + c.intermediate_size  # each projection's own input
-    kept = layer + c.num_hidden_layers * c.hidden_size if plan.config.gradient_checkpointing else (
-        layer * c.num_hidden_layers
-    )  # fmt: skip
+    """About how many bytes training takes on its device, for one batch of longest rows; see ``training_memory``."""
     longest = max(len(e) for e in plan.encoded) if plan.encoded else plan.config.window
-    return {
-        "class": name,
-        "parameters": total,
-        "trained": trained,
-        "weights": width * total,
-        "adapter": 16 * trained,
-        "activations": width * kept * longest * plan.config.batch,
-    }
+    return training_memory(plan.base, plan.config, plan.precision, longest * plan.config.batch)
 
 
 def describe(config: SftConfig) -> list[tuple[str, str]]:
