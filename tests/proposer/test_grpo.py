@@ -93,9 +93,13 @@ def test_every_proposal_carries_the_weights_that_wrote_it(done: tuple[Path, dict
 
 
 def test_what_is_paid_is_written_more_often(room: Path, tmp_path: Path) -> None:
-    run_grpo(settings(room, updates=16, group_size=6, groups=4, lr=0.05, save_every=50), tmp_path / "run")
+    """At this temperature it begins with next to no vowels."""
+    run_grpo(
+        settings(room, updates=8, group_size=8, groups=4, temperature=0.06, max_tokens=6, save_every=50, lora={"r": 8, "alpha": 64}),
+        tmp_path / "run",
+    )
     rewards = [row["reward"] for row in metrics(tmp_path / "run")]
-    assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.03, rewards
+    assert sum(rewards[-3:]) / 3 > sum(rewards[:2]) / 2 + 0.15, rewards
 
 
 def test_killed_at_any_moment_it_ends_with_the_same_adapter_and_records(room: Path, done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
@@ -134,6 +138,7 @@ def test_one_pass_over_a_group_gives_the_loss_and_gradients_of_a_pass_per_comple
             "tool_mask": torch.ones_like(mask), "advantages": torch.tensor([1.0, -0.5, 0.2, -0.7]), "num_items_in_batch": mask.sum(),
             "ref_per_token_logps": torch.full((4, 21), -10.0), "old_per_token_logps": torch.full((4, 21), -10.7),
         }  # fmt: skip
+        trainer.current_gradient_accumulation_steps = 1  # what the training loop sets
         trainer._step = 3  # past the first pass, where sampler and trainer are compared
         trainer.model.train()
         loss = trainer._compute_loss(trainer.model, inputs)
@@ -256,7 +261,8 @@ def test_a_checkpoint_that_is_not_whole_is_not_gone_on_from_and_no_room_is_named
 def test_it_goes_on_from_an_adapter_and_keeps_every_kth_checkpoint(room: Path, done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     config = settings(room, adapter=done[0] / "adapter", lora=None, updates=4, save_every=1, keep_every=2, keep_last=1, beta=0.02)
     run_grpo(config, tmp_path / "run")
-    assert metrics(tmp_path / "run")[0]["kl"] == pytest.approx(0, abs=1e-6) < metrics(tmp_path / "run")[-1]["kl"]
+    kl = [row["kl"] for row in metrics(tmp_path / "run")]
+    assert kl[0] == pytest.approx(0, abs=1e-6) and kl[-1] > 1e-5
     kept = sorted(p.name for p in (tmp_path / "run" / "checkpoints").glob("step-*"))
     assert kept == ["step-000002", "step-000004"]
     note = json.loads((tmp_path / "run" / "adapter" / "reharness.json").read_text())

@@ -35,7 +35,7 @@ def make_room(folder: Path) -> Path:
 def settings(room: Path, **changes: Any) -> GrpoConfig:
     fields = {
         "contexts": room / "contexts.jsonl", "model": str(room / "model"), "updates": 5, "groups": 3, "group_size": 3, "lr": 2e-2,
-        "max_tokens": 10, "temperature": 1.0, "window": 600, "solver": {"kind": "scripted", "replies": ["none"]}, "threads": 1,
+        "max_tokens": 10, "temperature": 1.0, "window": 600, "solver": {"kind": "scripted", "replies": ["none"] * 500}, "threads": 1,
         "save_every": 2, "keep_last": 1, "lora": {"r": 4, "alpha": 64}, "device": "cpu", "seed": 3, "clipped_warning": 1.0,
     }  # fmt: skip
     return GrpoConfig.model_validate({k: v for k, v in {**fields, **changes}.items() if v is not None})
