@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks.bench_batch import batch_dependence
 from benchmarks.bench_edits import edits_per_second
 from benchmarks.bench_evaluate import evaluate_vs_engine
+from benchmarks.bench_grpo import grpo_overhead_share, grpo_step_vs_trl, reward_parallel_speedup
 from benchmarks.bench_ledger import ledger_replay_speedup
 from benchmarks.bench_sandbox import sandbox_vs_bwrap
 
@@ -25,6 +26,9 @@ FIGURES: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "evaluate_vs_engine": (evaluate_vs_engine, "at most 1.10x the bare engine's time, embedded and endpoint"),
     "edits_per_second": (edits_per_second, "at least 5,000/s parse + apply, 100/s with all Python checks"),
     "batch_dependence": (batch_dependence, "no limit: why the fast setting is not repeatable and the exact one is"),
+    "grpo_step_vs_trl": (grpo_step_vs_trl, "at least 2x faster than TRL's stock path on the same work; 3x is the aim"),
+    "reward_parallel_speedup": (reward_parallel_speedup, "at least 20x faster than one after another"),
+    "grpo_overhead_share": (grpo_overhead_share, "at most 10 % of a step is neither sampling, solver nor update"),
     "ledger_replay_speedup": (ledger_replay_speedup, "at least 50x faster from a full ledger, zero solver calls"),
 }
 

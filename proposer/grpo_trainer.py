@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,14 @@ def make_trainer(plan: GrpoPlan, checkpoints: Checkpoints) -> Any:
 
         experience: Experience
         _buffered_inputs: Any
+        preparing = passing = 0.0
+        """Seconds so far in `_prepare_inputs`, and in passes of the model and steps back through it."""
+
+        def training_step(self, *args: Any, **kwargs: Any) -> Any:
+            started, before = time.monotonic(), self.preparing
+            loss = super().training_step(*args, **kwargs)
+            self.passing += time.monotonic() - started - (self.preparing - before)
+            return loss
 
         def groups(self) -> list[Group]:
             """The groups of the update that begins, by the weights as they are now."""
@@ -66,10 +75,11 @@ def make_trainer(plan: GrpoPlan, checkpoints: Checkpoints) -> Any:
             # TRL's shuffles the completions before it splits them, which would tear groups apart.
             from trl.trainer.utils import split_tensor_dict
 
-            parts = plan.config.groups
+            started, parts = time.monotonic(), plan.config.groups
             if self._step % (parts * self.num_iterations) == 0 or self._buffered_inputs is None:
                 batch = self._generate_and_score_completions(generation_batch)
                 self._buffered_inputs = split_tensor_dict(batch, parts)
+            self.preparing += time.monotonic() - started
             return self._buffered_inputs[self._step % parts]
 
         def _get_per_token_logps_and_entropies(
@@ -78,6 +88,7 @@ def make_trainer(plan: GrpoPlan, checkpoints: Checkpoints) -> Any:
         ) -> Any:  # fmt: skip
             import torch
 
+            started = time.monotonic()
             if not plan.config.share_prompt or compute_aux_loss or any(v is not None for v in inputs.values()):
                 found = super()._get_per_token_logps_and_entropies(
                     model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, compute_aux_loss,
@@ -91,6 +102,8 @@ def make_trainer(plan: GrpoPlan, checkpoints: Checkpoints) -> Any:
                 logps, entropies = (torch.cat(values) for values in zip(*pairs, strict=True))
                 found = logps, entropies if compute_entropy else None, None
             self._last_logps = found[0].detach()
+            if not torch.is_grad_enabled():  # before the steps: what the policy or the reference thought of the samples
+                self.passing += time.monotonic() - started
             return found
 
         def _compute_loss(self, model: Any, inputs: Any) -> Any:
@@ -168,7 +181,9 @@ def train(
         (written / STATE).write_text(json.dumps(experience.state(), sort_keys=True), encoding="utf-8")
 
     def line(step: int, logs: dict[str, Any], seconds: float) -> dict[str, Any]:
-        return _metrics(plan, experience, step, logs, seconds)
+        passing, trainer.passing = trainer.passing, 0.0
+        times = {"seconds/update": round(passing, 3), "seconds": round(seconds, 3)}
+        return {**_metrics(plan, experience, step, logs), **times}
 
     trainer.add_callback(recorder(out, checkpoints, last, line, watch, plan.steps, save))
     trainer.train(resume_from_checkpoint=str(last) if last else None)
@@ -177,9 +192,7 @@ def train(
 _LOGGED = ("kl", "entropy", "clip_ratio/region_mean", "sampling/sampling_logp_difference/mean")
 
 
-def _metrics(
-    plan: GrpoPlan, experience: Experience, step: int, logs: dict[str, Any], seconds: float
-) -> dict[str, Any]:
+def _metrics(plan: GrpoPlan, experience: Experience, step: int, logs: dict[str, Any]) -> dict[str, Any]:
     """One line of metrics.jsonl: the optimiser step, and with the first step of an update what it was made of."""
     if not (math.isfinite(logs["loss"]) and math.isfinite(logs["grad_norm"])):
         raise ConfigError(
@@ -188,9 +201,7 @@ def _metrics(
         )
     update, inner = divmod(step - 1, plan.config.iterations)
     made = {} if inner else experience.metrics
-    spent = sum(v for k, v in made.items() if k.startswith("seconds/"))
     return {
         "step": step, "update": update + 1, "loss": logs["loss"], "lr": logs["learning_rate"],
         "grad_norm": logs["grad_norm"], **{k: logs[k] for k in _LOGGED if logs.get(k) is not None}, **made,
-        "seconds/update": round(seconds - spent, 3), "seconds": round(seconds, 3),
     }  # fmt: skip
