@@ -27,7 +27,7 @@ from reharness.eval.compare import (
 )
 from reharness.eval.render.results import BEGIN, END, caption, figure, save_figure, verdict, write_between_markers
 from reharness.eval.render.runs import run_sheets
-from reharness.eval.render.sheets import Sheet, comparison_sheet, track_sheet
+from reharness.eval.render.sheets import Sheet, comparison_sheet, error_sheet, track_sheet
 from reharness.eval.results import Results, Row, load_results
 from reharness.eval.stats import holm
 from reharness.recipes.cli import app
@@ -305,7 +305,18 @@ def test_the_command_prints_and_writes(tmp_path: Path) -> None:
     assert "](docs/synthetic.png)" in readme.read_text() and (tmp_path / "docs" / "synthetic.svg").is_file()
     once = readme.read_text()
     assert invoke("compare", path, "--write", readme, "--figure", tmp_path / "docs" / "synthetic.png").exit_code == 0
-    assert readme.read_text() == once and once.startswith("# x\n") and once.count("**Track F") == 2
+    assert readme.read_text() == once and once.startswith("# x\n") and once.count("**Track F") == 3
+
+
+def test_failed_edits_are_counted_by_kind() -> None:
+    failing = {"scores": [None, None, 0.5, None], "n": 4, "parsed": 3, "applied": 1, "ran": 1, "valid": 1, "errors": {"no_match": 2, "no_block": 1}}
+    families = [entry(f"f{i}", {"sft": [0.5]}) for i in range(2)]
+    for family in families:
+        family["rows"]["sft"] = failing
+    track = results(F=families).tracks["F"]
+    sheet = error_sheet("F", track)
+    assert sheet and list(sheet.columns) == ["row", "proposals", "no_match", "no_block"] and sheet.rows == [["SFT", "8", "4", "2"]]
+    assert error_sheet("F", results(F=[entry("f", {"sft": [0.5]})]).tracks["F"]) is None
 
 
 def test_the_short_table_has_the_means_of_the_long_ones(tmp_path: Path) -> None:
@@ -318,7 +329,7 @@ def test_the_short_table_has_the_means_of_the_long_ones(tmp_path: Path) -> None:
     main = {row[0]: row[1:] for row in tables[0][2:]}
     assert set(main) > {"parent harness", "SFT", "untrained model"}
     for name, cells in main.items():
-        ours = [row[2] for row in tables[1] if row[0] == name and " − " not in row[0]]
+        ours = [row[2] for row in tables[1] if row[0] == name and " − " not in row[0] and len(row) == 10]
         assert [cells[0], cells[2]] == ours
     tracks = Results.model_validate(content).tracks.values()
     valid = [sum(e.rows["sft"].share("valid") for e in t.families) / len(t.families) for t in tracks]
