@@ -120,8 +120,6 @@ class Rollout:
     ledger: Ledger
     sampler: Sampler
     seconds: float = 0.0
-    sampled: int = 0
-    """Tokens that were really sampled in this start."""
 
     def prompt(self, drawn: Drawn) -> list[int]:
         return self.chat.encode(self.chat.render(drawn.context.messages))
@@ -129,29 +127,29 @@ class Rollout:
     def __call__(
         self, drawn: Sequence[Drawn], weights: str, update: int, attempt: int
     ) -> tuple[list[list[Proposal]], list[list[Sample]]]:
-        """The proposals and their samples, aligned with ``drawn``. They are keyed by all that determines them, so an
-        update that is done again after a kill reads what it had sampled."""
+        """The proposals and their samples, aligned with ``drawn``. They are one record, keyed by all that determines it:
+        an update that is done again after a kill reads what it had sampled, or samples all of it as before."""
         c = self.config
         sampling = [c.temperature, c.top_p, c.max_tokens, c.group_size, c.seed, c.vllm]
-        keys = [content_hash("grpo", weights, d.context.key, update, attempt, sampling) for d in drawn]
-        missing = [i for i, key in enumerate(keys) if self.ledger.get("proposal", key) is None]
-        started = time.monotonic()
-        prompts = [self.prompt(drawn[i]) for i in missing]
-        seeds = [[int(content_hash(keys[i], k)[:8], 16) >> 1 for k in range(c.group_size)] for i in missing]
-        for i, prompt, samples in zip(missing, prompts, self.sampler(prompts, seeds) if missing else [], strict=True):
-            self._put(keys[i], drawn[i], weights, len(prompt), samples)
-        self.seconds += time.monotonic() - started
-        records = [self.ledger.get("proposal", key) or {} for key in keys]
+        key = content_hash("grpo", weights, [d.context.key for d in drawn], update, attempt, sampling)
+        if (record := self.ledger.get("proposal", key)) is None:
+            started = time.monotonic()
+            prompts = [self.prompt(d) for d in drawn]
+            seeds = [[int(content_hash(key, i, k)[:8], 16) >> 1 for k in range(c.group_size)] for i in range(len(drawn))]
+            found = self.sampler(prompts, seeds)
+            self.seconds += time.monotonic() - started
+            record = {"groups": [
+                self._group(d, weights, len(ids), own) for d, ids, own in zip(drawn, prompts, found, strict=True)
+            ]}  # fmt: skip
+            self.ledger.put("proposal", key, record)
         return (
-            [[Proposal(**row) for row in record["proposals"]] for record in records],
-            [[Sample(tuple(s["ids"]), tuple(s["logps"]), s["finish"]) for s in r["samples"]] for r in records],
+            [[Proposal(**row) for row in group["proposals"]] for group in record["groups"]],
+            [[Sample(tuple(s["ids"]), tuple(s["logps"]), s["finish"]) for s in g["samples"]] for g in record["groups"]],
         )
 
-    def _put(self, key: str, drawn: Drawn, weights: str, prompt: int, samples: Sequence[Sample]) -> None:
+    def _group(self, drawn: Drawn, weights: str, prompt: int, samples: Sequence[Sample]) -> dict[str, Any]:
         proposals = [
             Proposal(drawn.context.key, k, self.chat.decode(s.ids), weights, prompt, len(s.ids), s.finish)
             for k, s in enumerate(samples)
         ]
-        self.sampled += sum(len(s.ids) for s in samples)
-        record = {"proposals": [asdict(p) for p in proposals], "samples": [asdict(s) for s in samples]}
-        self.ledger.put("proposal", key, record)
+        return {"proposals": [asdict(p) for p in proposals], "samples": [asdict(s) for s in samples]}

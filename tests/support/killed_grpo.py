@@ -62,7 +62,7 @@ if __name__ == "__main__":
     grpo_update.judge = grpo_room.paid_by_letters  # type: ignore[assignment]
     config = GrpoConfig.model_validate_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
     rng = random.Random(int(sys.argv[3]))
-    moments: list[Any] = [after_record(rng.randint(1, 9)) for _ in range(5)]
+    moments: list[Any] = [after_record(rng.randint(1, 6)) for _ in range(5)]
     moments[2:2] = [before_the_name]
     moments += [while_pruning, before_the_summary, None]
     ends = []
