@@ -127,15 +127,17 @@ class Rollout:
     def __call__(
         self, drawn: Sequence[Drawn], weights: str, update: int, attempt: int
     ) -> tuple[list[list[Proposal]], list[list[Sample]]]:
-        """The proposals and their samples, aligned with ``drawn``. They are one record, keyed by all that determines it:
-        an update that is done again after a kill reads what it had sampled, or samples all of it as before."""
+        """The proposals and their samples, aligned with ``drawn``. They are one record, keyed by all that determines
+        it: an update that is done again after a kill reads what it had sampled, or samples all of it as before."""
         c = self.config
         sampling = [c.temperature, c.top_p, c.max_tokens, c.group_size, c.seed, c.vllm]
         key = content_hash("grpo", weights, [d.context.key for d in drawn], update, attempt, sampling)
         if (record := self.ledger.get("proposal", key)) is None:
             started = time.monotonic()
             prompts = [self.prompt(d) for d in drawn]
-            seeds = [[int(content_hash(key, i, k)[:8], 16) >> 1 for k in range(c.group_size)] for i in range(len(drawn))]
+            seeds = [
+                [int(content_hash(key, i, k)[:8], 16) >> 1 for k in range(c.group_size)] for i in range(len(drawn))
+            ]
             found = self.sampler(prompts, seeds)
             self.seconds += time.monotonic() - started
             record = {"groups": [

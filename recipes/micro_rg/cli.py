@@ -34,12 +34,13 @@ def items(out: Out = Path("runs/micro_rg")) -> None:
 
 @micro_app.command()
 def table(
-    arm: Annotated[str, typer.Argument(help="parent, constant, best_single_move, random_move, untrained, sft, …")],
+    arm: Annotated[str, typer.Argument(help="parent, constant, …, sft, grpo_single; or …_chains.")],
     adapter: Annotated[Path | None, typer.Option(help="LoRA folder of the trained proposer.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Training seed of the adapter, for the arms of GRPO.")] = None,
     part: Annotated[str, typer.Option(help="unseen; validation for choosing settings.")] = "unseen",
     out: Out = Path("runs/micro_rg"),
 ) -> None:
-    """Ask one arm about every item and write its rows; `chains` runs the five-round chains."""
+    """Ask one arm about every item and write its rows; `sft_chains` and the like run the five-round chains."""
     from reharness.envs.errors import UnknownNameError
     from reharness.recipes.cli import console, finish
     from reharness.recipes.micro_rg.steps import ARMS, run_arm
@@ -47,8 +48,8 @@ def table(
     for what, name, valid in (("arm", arm, ARMS), ("part", part, ("validation", "unseen"))):
         if name not in valid:
             raise UnknownNameError(what, name, valid)
-    result = finish(run_arm(arm, adapter, out, part))  # type: ignore[arg-type]
-    if arm != "chains":
+    result = finish(run_arm(arm, adapter, out, part, seed=seed))  # type: ignore[arg-type]
+    if not arm.endswith("_chains"):
         for track in "SFR":
             own = [r for key, r in result["records"].items() if key.startswith(track)]
             if own:

@@ -1,4 +1,4 @@
-"""The steps of stage 1: each asks one arm about every item and writes its records; `assemble` joins them."""
+"""The steps of the experiment: each asks one arm about every item and writes its records; `assemble` joins them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,16 @@ from reharness.solver.models.weights import check_folders
 from reharness.solver.recorded import RecordedEngine
 
 Arm = Literal["parent", "constant", "best_single_move", "random_move", "untrained", "sft", "sft_shuffled_report",
-              "tool_loop", "chains"]  # fmt: skip
+              "grpo_single", "grpo_multistep", "tool_loop", "sft_chains", "grpo_single_chains",
+              "grpo_multistep_chains"]  # fmt: skip
 ARMS: tuple[Arm, ...] = get_args(Arm)
-MODEL_ARMS = ("untrained", "sft", "sft_shuffled_report", "chains")
+TRAINED = tuple(arm for arm in ARMS if arm.startswith(("sft", "grpo")))
+"""Arms of a trained proposer: they need its adapter."""
+SEEDED = ("grpo_single", "grpo_multistep")
+"""Arms with a record per training seed."""
+PRIMARY = "grpo_single - sft"
+"""The one comparison that is not corrected for the others; named before the first GRPO run. Unit: the family, with the
+mean of its tracks F and R."""
 ROWS = HERE / "rows"
 SAMPLING = Sampling(max_tokens=384, temperature=0.6)
 """Of the proposer: the paper's temperature for Reasoning Gym; room for the longest edit of the moves."""
@@ -47,13 +54,14 @@ SETTINGS = {
 
 
 async def run_arm(
-    arm: Arm, adapter: Path | None, out: Path, part: Part = "unseen", rows: Path = ROWS
+    arm: Arm, adapter: Path | None, out: Path, part: Part = "unseen", rows: Path = ROWS, seed: int | None = None
 ) -> dict[str, Any]:
-    """Runs (or goes on with) one arm on the items of a part and writes ``rows/[part_]arm.json``. The same command goes
-    on where it stopped; what is in the ledger of ``out`` is not paid for again. Raises ``ConfigError`` when an arm of a
-    trained proposer is given no adapter, or the untrained one is given any."""
-    if (arm in ("sft", "sft_shuffled_report", "chains")) != (adapter is not None):
-        raise ConfigError(f"arm {arm!r} {'takes no' if adapter else 'needs an'} --adapter")
+    """Runs (or goes on with) one arm on the items of a part and writes ``rows/[part_]arm[.seed].json``. The same
+    command goes on where it stopped; what is in the ledger of ``out`` is not paid for again. Raises ``ConfigError``
+    when an arm of a trained proposer is given no adapter (or one of GRPO no training seed), or another is given any."""
+    for option, given, wanted in (("adapter", adapter, arm in TRAINED), ("seed", seed, arm in SEEDED)):
+        if wanted != (given is not None):
+            raise ConfigError(f"arm {arm!r} {'needs' if wanted else 'takes no'} --{option}")
     check_folders(None, adapter)
     started = time.monotonic()
     items = load_items(part)
@@ -79,19 +87,19 @@ async def run_arm(
                     await engine.probe()
                     extra = {"weights": engine.identity.weights}
                     proposer = ModelProposer(engine, SAMPLING)
-                    if arm == "chains":
-                        records = await chain_records(bench, proposer, "sft")
+                    if arm.endswith("_chains"):
+                        records = await chain_records(bench, proposer, arm.removesuffix("_chains"))
                     else:
                         records = await bench.proposer_rows(proposer, shuffled=arm == "sft_shuffled_report")
                 finally:
                     await engine.stop()
                     await engine.aclose()
-    if arm != "chains":
+    if not arm.endswith("_chains"):
         keys = [f"{o.item.track} {o.item.family}" for o in items]
         records = dict(zip(keys, records, strict=True))
     result = {"arm": arm, "part": part, "items": _digest(part), "settings": SETTINGS, **extra, "records": records,
               "seconds": round(time.monotonic() - started)}  # fmt: skip
-    path = rows / f"{arm if part == 'unseen' else f'{part}_{arm}'}.json"
+    path = rows / f"{'' if part == 'unseen' else f'{part}_'}{arm}{'' if seed is None else f'.{seed}'}.json"
     if path.is_file():  # made again from the ledger: the longest start says most about what it takes
         result["seconds"] = max(result["seconds"], json.loads(path.read_text(encoding="utf-8"))["seconds"])
     rows.mkdir(parents=True, exist_ok=True)
@@ -102,45 +110,71 @@ async def run_arm(
 def assemble(path: Path = HERE / "results.json", rows: Path = ROWS) -> Path:
     """Joins the rows of all arms that are there into one results file. Raises ``ConfigError`` when a step's rows are of
     other items, settings or weights than the others', or `parent` is missing."""
-    found = {arm: json.loads(f.read_text(encoding="utf-8")) for arm in ARMS if (f := rows / f"{arm}.json").is_file()}
-    if "parent" not in found:
-        raise ConfigError(f"{rows}: the rows of `parent` are missing: `reharness micro-rg table parent`")
-    if other := [arm for arm, result in found.items() if result["items"] != _digest("unseen")]:
-        raise ConfigError(f"{rows / other[0]}.json: is of other items than items.json; make it again")
-    if other := [arm for arm, result in found.items() if result["settings"] != SETTINGS]:
-        raise ConfigError(f"{rows / other[0]}.json: was made with other settings than {SETTINGS}; make it again")
-    adapters = {arm: found[arm]["weights"] for arm in ("sft", "sft_shuffled_report", "chains") if arm in found}
-    if len(set(adapters.values())) > 1:
-        told = ", ".join(f"{arm} {weights[:12]}" for arm, weights in adapters.items())
-        raise ConfigError(f"{rows}: rows of different adapters ({told}); make them again with one --adapter")
+    found = _load(rows)
     tracks: dict[str, dict[str, Any]] = {}
     for o in load_items("unseen"):
         key = f"{o.item.track} {o.item.family}"
-        parent = found["parent"]["records"][key]["scores"][0]
         entry = {
             "family": o.item.family, "task": o.start.task, "format": o.item.format, "defect": o.item.defect,
-            "constant_pays": o.item.constant_pays, "parent_score": parent, "headroom": round(o.item.headroom, 4),
-            "n_eval": HELD_OUT[o.item.track],
-            "rows": {arm: result["records"][key] for arm, result in found.items() if arm != "chains"},
+            "constant_pays": o.item.constant_pays, "parent_score": found["parent"][""]["records"][key]["scores"][0],
+            "headroom": round(o.item.headroom, 4), "n_eval": HELD_OUT[o.item.track],
+            "rows": {arm: _row({s: r["records"][key] for s, r in seeds.items()})
+                     for arm, seeds in found.items() if not arm.endswith("_chains")},
         }  # fmt: skip
         tracks.setdefault(o.item.track, {"families": []})["families"].append(entry)
+    every = {arm + (seed and f".{seed}"): r for arm, seeds in found.items() for seed, r in seeds.items()}
     design = {
-        **SETTINGS, "training_seeds": 1,
+        **SETTINGS, "primary": PRIMARY,
+        "training_seeds": {arm: len(found[arm]) for arm in ("sft", *SEEDED) if arm in found},
         "solver": "SmolLM2-135M-Instruct (embedded)", "proposer": "SmolLM2-135M-Instruct (embedded), LoRA",
-        "best_single_move": found.get("best_single_move", {}).get("best"),
-        "sft_weights": found.get("sft", {}).get("weights"),
-        "seconds": {arm: result["seconds"] for arm, result in found.items()},
+        "best_single_move": every.get("best_single_move", {}).get("best"),
+        "weights": {name: r["weights"] for name, r in every.items() if name.split(".")[0] in ("sft", *SEEDED)},
+        "seconds": {name: r["seconds"] for name, r in every.items()},
         "notes": {"F": [
             "The library of moves has train formats only: the best single move and a random one cannot write an unseen"
             " form, and are at the parent's score by construction."
         ]},
     }  # fmt: skip
-    result = {"version": 1, "experiment": "micro_rg", "stage": 1, "design": design, "tracks": tracks}
-    if "chains" in found:
-        result["chains"] = found["chains"]["records"]
+    stage = 2 if any(arm in found for arm in SEEDED) else 1
+    result = {"version": 1, "experiment": "micro_rg", "stage": stage, "design": design, "tracks": tracks}
+    chains = [r["records"] for name, r in every.items() if name.endswith("_chains")]
+    if chains:
+        result["chains"] = {track: [c for records in chains for c in records[track]] for track in "FR"}
     write_atomically(path, json.dumps(result, sort_keys=True, indent=1) + "\n")
     load_results(path)
     return path
+
+
+def _load(rows: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """``{arm: {training seed: result}}`` of the unseen items; the seed is empty where an arm has none."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for arm in ARMS:
+        files = {f.name[len(arm) + 1 : -len(".json")]: f for f in rows.glob(f"{arm}.*json")}
+        if own := {seed: json.loads(f.read_text(encoding="utf-8")) for seed, f in sorted(files.items())}:
+            found[arm] = own
+    if "parent" not in found:
+        raise ConfigError(f"{rows}: the rows of `parent` are missing: `reharness micro-rg table parent`")
+    every = {arm + (seed and f".{seed}"): r for arm, seeds in found.items() for seed, r in seeds.items()}
+    if other := [name for name, result in every.items() if result["items"] != _digest("unseen")]:
+        raise ConfigError(f"{rows / other[0]}.json: is of other items than items.json; make it again")
+    if other := [name for name, result in every.items() if result["settings"] != SETTINGS]:
+        raise ConfigError(f"{rows / other[0]}.json: was made with other settings than {SETTINGS}; make it again")
+    for name, result in every.items():
+        base = name.removesuffix("_shuffled_report").removesuffix("_chains")
+        own = {f"{base}{seed and f' {seed}'}": r["weights"] for seed, r in found.get(base, {}).items()}
+        if name != base and own and result["weights"] not in own.values():
+            told = ", ".join(f"{who} {weights[:12]}" for who, weights in {**own, name: result["weights"]}.items())
+            raise ConfigError(f"{rows}: rows of different adapters ({told}); make them again with one --adapter")
+    for name, seeds in found.items():
+        if len({r["weights"] for r in seeds.values() if len(seeds) > 1}) < len(seeds) > 1:
+            raise ConfigError(f"{rows}: two training seeds of {name} are one adapter; give each its own --adapter")
+    return found
+
+
+def _row(seeds: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The record of one arm on one item, of one training run or with each of several."""
+    first = next(iter(seeds.values()))
+    return first if "" in seeds else {**first, "seeds": seeds}
 
 
 def _digest(part: Part) -> str:

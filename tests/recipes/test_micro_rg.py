@@ -15,6 +15,7 @@ from reharness.envs.errors import ConfigError
 from reharness.envs.formats import FORMATS
 from reharness.envs.splits import Part, load_split
 from reharness.envs.types import content_hash
+from reharness.eval.compare import compare_all
 from reharness.eval.results import load_results
 from reharness.proposer.demo_rows import check_set, load_demos
 from reharness.recipes.cli import main
@@ -186,9 +187,11 @@ def test_an_adapter_is_given_to_trained_proposers_and_to_no_other(tmp_path: Path
         (["table", "sftt"], ["unknown arm 'sftt'", "'sft'"]),
         (["table", "parent", "--part", "unsen"], ["unknown part 'unsen'", "'unseen'"]),
         (["table", "parent", "--part", "train"], ["unknown part 'train'"]),
-        (["table", "sft"], ["'sft' needs an --adapter"]),
+        (["table", "sft"], ["'sft' needs --adapter"]),
         (["table", "sft", "--adapter", "nowhere"], ["nowhere: holds no adapter_config.json"]),
         (["table", "untrained", "--adapter", "x"], ["'untrained' takes no --adapter"]),
+        (["table", "grpo_single", "--adapter", "x"], ["'grpo_single' needs --seed"]),
+        (["table", "sft", "--adapter", "x", "--seed", "1"], ["'sft' takes no --seed"]),
     ],
 )  # fmt: skip
 def test_the_command_names_bad_input(
@@ -236,7 +239,7 @@ def test_rows_of_parent_are_needed(tmp_path: Path, rows: Callable[..., Path]) ->
     assert not (tmp_path / "results.json").exists()
 
 
-@pytest.mark.parametrize("arm", ["parent", "constant", "chains"])
+@pytest.mark.parametrize("arm", ["parent", "constant", "sft_chains"])
 def test_rows_of_other_items_are_refused(tmp_path: Path, rows: Callable[..., Path], arm: str) -> None:
     rows("parent", 0.25)
     with pytest.raises(ConfigError, match=rf"{arm}.json: is of other items than items.json; make it again"):
@@ -254,4 +257,37 @@ def test_rows_of_other_settings_or_of_two_adapters_are_refused(tmp_path: Path, r
         assemble(tmp_path / "results.json", rows("random_move", 0.5, settings={**SETTINGS, "window": 500}))
     rows("random_move", 0.5)
     design = load_results(assemble(tmp_path / "results.json", tmp_path / "rows")).design
-    assert design["sft_weights"] == "a" * 64 and design["window"] == SETTINGS["window"]
+    assert design["weights"] == {"sft": "a" * 64} and design["window"] == SETTINGS["window"]
+
+
+def test_every_training_seed_of_grpo_weighs_the_same_and_is_its_own_adapter(tmp_path: Path, rows: Callable[..., Path]) -> None:
+    rows("parent", 0.25)
+    rows("sft", 0.5, weights="a" * 64)
+    for seed, score in enumerate((0.5, 0.75, 1.0)):
+        rows(f"grpo_single.{seed}", score, weights=str(seed) * 64)
+    rows("grpo_multistep.0", 0.25, weights="d" * 64)
+    results = load_results(assemble(tmp_path / "results.json", tmp_path / "rows"))
+    assert results.stage == 2 and results.rows == ["parent", "sft", "grpo_single", "grpo_multistep"]
+    assert results.design["training_seeds"] == {"sft": 1, "grpo_single": 3, "grpo_multistep": 1}
+    assert results.design["weights"]["grpo_single.2"] == "2" * 64
+    rows_of = [e.rows["grpo_single"] for t in results.tracks.values() for e in t.families]
+    assert all(list(row.seeds) == ["0", "1", "2"] and row.mean(0.25) == 0.75 for row in rows_of)
+    primary = compare_all(results).primary
+    assert primary and (primary.main.a, primary.main.b) == ("grpo_single", "sft") and primary.main.mean.mean == 0.25
+    rows("grpo_single.3", 0.5, weights="1" * 64)
+    with pytest.raises(ConfigError, match="two training seeds of grpo_single are one adapter"):
+        assemble(tmp_path / "results.json", tmp_path / "rows")
+
+
+def test_chains_are_of_an_adapter_that_has_a_row(tmp_path: Path, rows: Callable[..., Path]) -> None:
+    chain = {"family": "x", "arm": "sequential", "rounds": [0.0, 0.5], "proposals": 8}
+    rows("parent", 0.25)
+    rows("grpo_single.0", 0.5, weights="0" * 64)
+    rows("grpo_single.1", 0.5, weights="1" * 64)
+    for row, weights in (("sft", "a" * 64), ("grpo_single", "1" * 64)):
+        rows(f"{row}_chains", 0.5, weights=weights, records={t: [{**chain, "row": row}] for t in "FR"})
+    results = load_results(assemble(tmp_path / "results.json", tmp_path / "rows"))
+    assert [c.row for c in results.chains["F"]] == [c.row for c in results.chains["R"]] == ["sft", "grpo_single"]
+    rows("grpo_single_chains", 0.5, weights="2" * 64, records={t: [{**chain, "row": "grpo_single"}] for t in "FR"})
+    with pytest.raises(ConfigError, match=r"different adapters \(grpo_single 0 0{12}, grpo_single 1 1{12}, grpo_single_chains 2{12}"):
+        assemble(tmp_path / "results.json", tmp_path / "rows")
