@@ -148,10 +148,10 @@ def assemble(path: Path = HERE / "results.json", rows: Path = ROWS) -> Path:
 def _load(rows: Path) -> dict[str, dict[str, dict[str, Any]]]:
     """``{arm: {training seed: result}}`` of the unseen items; the seed is empty where an arm has none."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for arm in ARMS:
-        files = {f.name[len(arm) + 1 : -len(".json")]: f for f in rows.glob(f"{arm}.*json")}
-        if own := {seed: json.loads(f.read_text(encoding="utf-8")) for seed, f in sorted(files.items())}:
-            found[arm] = own
+    for name in ARMS:
+        files = {f.name[len(name) + 1 : -len(".json")]: f for f in rows.glob(f"{name}.*json")}
+        if read := {seed: json.loads(f.read_text(encoding="utf-8")) for seed, f in sorted(files.items())}:
+            found[name] = read
     if "parent" not in found:
         raise ConfigError(f"{rows}: the rows of `parent` are missing: `reharness micro-rg table parent`")
     every = {arm + (seed and f".{seed}"): r for arm, seeds in found.items() for seed, r in seeds.items()}
@@ -159,15 +159,15 @@ def _load(rows: Path) -> dict[str, dict[str, dict[str, Any]]]:
         raise ConfigError(f"{rows / other[0]}.json: is of other items than items.json; make it again")
     if other := [name for name, result in every.items() if result["settings"] != SETTINGS]:
         raise ConfigError(f"{rows / other[0]}.json: was made with other settings than {SETTINGS}; make it again")
-    for name, result in every.items():
-        base = name.removesuffix("_shuffled_report").removesuffix("_chains")
-        own = {f"{base}{seed and f' {seed}'}": r["weights"] for seed, r in found.get(base, {}).items()}
-        if name != base and own and result["weights"] not in own.values():
-            told = ", ".join(f"{who} {weights[:12]}" for who, weights in {**own, name: result["weights"]}.items())
-            raise ConfigError(f"{rows}: rows of different adapters ({told}); make them again with one --adapter")
-    for name, seeds in found.items():
-        if len({r["weights"] for r in seeds.values() if len(seeds) > 1}) < len(seeds) > 1:
-            raise ConfigError(f"{rows}: two training seeds of {name} are one adapter; give each its own --adapter")
+    for arm, seeds in found.items():
+        base = arm.removesuffix("_shuffled_report").removesuffix("_chains")
+        if arm != base and base in found:
+            own = {base + (seed and f" {seed}"): r["weights"] for seed, r in found[base].items()}
+            if (weights := seeds[""]["weights"]) not in own.values():
+                told = ", ".join(f"{name} {w[:12]}" for name, w in {**own, arm: weights}.items())
+                raise ConfigError(f"{rows}: rows of different adapters ({told}); make them again with one --adapter")
+        if len(seeds) > 1 and len({r["weights"] for r in seeds.values()}) < len(seeds):
+            raise ConfigError(f"{rows}: two training seeds of {arm} are one adapter; give each its own --adapter")
     return found
 
 
