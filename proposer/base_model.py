@@ -23,6 +23,15 @@ PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
 
 GIB = 1 << 30
 
+SHAPES: dict[str, dict[str, Any]] = {
+    "Qwen/Qwen3-4B": {
+        "model_type": "qwen3", "hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936,
+        "max_position_embeddings": 40_960, "tie_word_embeddings": True,
+    },
+}  # fmt: skip
+"""Of the hub models that recipes name, from their public config.json: enough to plan a run before the download."""
+
 
 @dataclass(frozen=True)
 class BaseModel:
@@ -39,6 +48,11 @@ class BaseModel:
         if self.name == EMBEDDED:
             return EMBEDDED_HUB_NAME
         return Path(self.name).resolve().name if Path(self.name).is_dir() else self.name
+
+    @property
+    def described(self) -> bool:
+        """Whether ``architecture`` can tell its shape."""
+        return self.here or self.name in SHAPES
 
     @cached_property
     def weights(self) -> str:
@@ -60,6 +74,8 @@ class BaseModel:
         """Its transformers configuration."""
         from transformers import AutoConfig
 
+        if not self.here:
+            return AutoConfig.for_model(**SHAPES[self.name])
         if self.folder is None:
             path = gguf_path()
             return AutoConfig.from_pretrained(path.parent, gguf_file=path.name)

@@ -64,6 +64,8 @@ class GrpoConfig(TrainConfig):
     share_prompt: bool = True
     """One pass over the prompt and all completions of a group, in place of one pass per completion. The loss is the
     same; off, it is TRL's stock path."""
+    pack_tokens: int = Field(16_384, ge=1)
+    """Tokens of such a pass, whose attention mask has the square of it; a longer group takes several."""
     vllm: bool = False
     """Samples with vLLM on the training GPU (extra ``gpu``)."""
     vllm_memory: float = Field(0.35, gt=0, lt=1)

@@ -18,7 +18,7 @@ def memory_estimate(plan: GrpoPlan) -> dict[str, Any]:
     """About how many bytes the trainer takes, for one group of longest rows: with a shared prompt its prompt once and
     its completions, else a row each. A copy of the base that samples, or vLLM, is beside it."""
     c = plan.config
-    prompt = max(plan.prompts) if plan.prompts else c.window
+    prompt = max(plan.prompts)
     tokens = prompt + c.group_size * c.max_tokens if c.share_prompt else c.group_size * (prompt + c.max_tokens)
     found = training_memory(plan.base, c, plan.precision, tokens)
     found["sampler"] = found["weights"] if plan.precision == "fp32" else 0
@@ -59,23 +59,25 @@ def describe(config: GrpoConfig) -> list[tuple[str, str]]:
                         + (f", every {c.keep_every}th for good" if c.keep_every else "")),
         ("device", f"{plan.device}, {plan.precision}, {plan.threads} CPU threads"),
     ]  # fmt: skip
-    if plan.prompts:
-        ranked = sorted(plan.prompts)
-        lines.append(("prompt tokens", f"median {ranked[len(ranked) // 2]}, longest {ranked[-1]}"))
-        worst = c.updates * c.groups * (ranked[len(ranked) // 2] + c.group_size * c.max_tokens)
-        lines.append(("tokens in all", f"at most {worst:,} (median prompt once a group, longest proposals)"))
-    else:
-        missing.append("tokens: the model's tokenizer is not here")
-    if plan.base.here:
+    ranked = sorted(plan.prompts)
+    middle = ranked[len(ranked) // 2]
+    worst = c.updates * c.groups * (middle + c.group_size * c.max_tokens)
+    by = "" if plan.base.here else " (by the embedded model's tokenizer)"
+    lines += [
+        ("prompt tokens", f"median {middle}, longest {ranked[-1]}{by}"),
+        ("tokens in all", f"at most {worst:,} (median prompt once a group, longest proposals)"),
+    ]
+    fetched = "" if plan.base.here else ", from the hub when training starts"
+    if plan.base.described:
         m = memory_estimate(plan)
         size = f"{m['parameters'] / 1e6:,.1f} M parameters, {m['trained'] / 1e6:,.2f} M trained"
-        lines.append(("model", f"{plan.base.label}: {m['class']}, {size}"))
+        lines.append(("model", f"{plan.base.label}: {m['class']}, {size}{fetched}"))
         parts = {key: m[key] / GIB for key in ("weights", "adapter", "activations", "sampler") if m[key]}
         told = ", ".join(f"{key} {value:.2f}" for key, value in parts.items())
         beside = f"; beside it vLLM takes {c.vllm_memory:.0%} of the GPU" if c.vllm else ""
-        lines.append(("memory (estimate)", f"{sum(parts.values()):.1f} GiB per device: {told}{beside}"))
+        lines.append(("memory (estimate)", f"at most {sum(parts.values()):.1f} GiB per device: {told}{beside}"))
     else:
-        lines.append(("model", f"{plan.base.label}, from the hub when training starts"))
+        lines.append(("model", f"{plan.base.label}{fetched}"))
         missing.append("parameters and memory: the model's config.json is not here")
     if plan.device == "cuda" and not _gpu():
         missing.append("the GPU: torch sees none here, and training would refuse to start")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,17 +13,19 @@ from reharness.envs.types import content_hash
 from reharness.proposer.base_model import BaseModel, cores, find_base, pick_device
 from reharness.proposer.contexts import ContextRow, load_contexts
 from reharness.proposer.grpo_config import GrpoConfig
+from reharness.solver.models.factory import EMBEDDED
 from reharness.solver.models.weights import check_folders
 
 
 @dataclass(frozen=True)
 class GrpoPlan:
-    """``prompts`` are the tokens of every row's prompt, or None where the model's tokenizer is not here."""
+    """``prompts`` are the tokens of every row's prompt: by the embedded model's tokenizer, so about, where the model's
+    own is not here."""
 
     config: GrpoConfig
     base: BaseModel
     rows: tuple[ContextRow, ...]
-    prompts: tuple[int, ...] | None
+    prompts: tuple[int, ...]
     device: str
     precision: str
     threads: int
@@ -76,7 +79,7 @@ def make_grpo_plan(config: GrpoConfig, *, fetch: bool = True) -> GrpoPlan:
     if config.groups > len(rows):
         raise ConfigError(f"groups = {config.groups}, but there are {len(rows)} contexts; lower it, or make more")
     base = find_base(config.model, fetch)
-    prompts = _prompts(rows, base, config) if base.here else None
+    prompts = _prompts(rows, base, config)
     if config.adapter is not None:
         check_folders(None, config.adapter)
         if base.here:
@@ -91,14 +94,15 @@ def make_grpo_plan(config: GrpoConfig, *, fetch: bool = True) -> GrpoPlan:
 
 
 def _prompts(rows: tuple[ContextRow, ...], base: BaseModel, config: GrpoConfig) -> tuple[int, ...]:
-    chat = base.tokenizer
+    chat = base.tokenizer if base.here else BaseModel(EMBEDDED, None).tokenizer
+    window = chat.window if base.here else base.architecture().max_position_embeddings if base.described else math.inf
     lengths = []
     for row in rows:
         length = len(chat.encode(chat.render([m.model_dump() for m in row.messages])))
-        if length + config.max_tokens > chat.window:
+        if length + config.max_tokens > window:
             raise ConfigError(
                 f"context {row.id[:12]} ({row.task}) has {length} tokens; with max_tokens = {config.max_tokens} that is"
-                f" over the {chat.window} that the model holds; lower max_tokens, or make shorter contexts"
+                f" over the {window} that the model holds; lower max_tokens, or make shorter contexts"
             )
         lengths.append(length)
     return tuple(lengths)

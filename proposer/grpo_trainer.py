@@ -96,9 +96,9 @@ def make_trainer(plan: GrpoPlan, checkpoints: Checkpoints) -> Any:
                 )  # fmt: skip
             else:
                 size = batch_size or len(input_ids)
-                chunks = zip(input_ids.split(size), attention_mask.split(size), strict=True)
+                groups = zip(input_ids.split(size), attention_mask.split(size), strict=True)
                 with self.accelerator.autocast():
-                    pairs = [group_logps(model, ids, mask, logits_to_keep) for ids, mask in chunks]
+                    pairs = [group_logps(model, *group, logits_to_keep, plan.config.pack_tokens) for group in groups]
                 logps, entropies = (torch.cat(values) for values in zip(*pairs, strict=True))
                 found = logps, entropies if compute_entropy else None, None
             self._last_logps = found[0].detach()

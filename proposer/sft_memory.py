@@ -38,15 +38,16 @@ def describe(config: SftConfig) -> list[tuple[str, str]]:
         lines.append(("tokens in all", f"{counts['tokens']:,}; {padding}; window {config.window}"))
     else:
         missing.append("tokens: the model's tokenizer is not here")
-    if plan.base.here:
+    fetched = "" if plan.base.here else ", from the hub when training starts"
+    if plan.base.described:
         m = memory_estimate(plan)
         size = f"{m['parameters'] / 1e6:,.1f} M parameters, {m['trained'] / 1e6:,.2f} M trained"
-        lines.append(("model", f"{plan.base.label}: {m['class']}, {size}"))
+        lines.append(("model", f"{plan.base.label}: {m['class']}, {size}{fetched}"))
         parts = {key: m[key] / GIB for key in ("weights", "adapter", "activations")}
         told = ", ".join(f"{key} {value:.2f}" for key, value in parts.items())
         lines.append(("memory (estimate)", f"{sum(parts.values()):.1f} GiB per device: {told}"))
     else:
-        lines.append(("model", f"{plan.base.label}, from the hub when training starts"))
+        lines.append(("model", f"{plan.base.label}{fetched}"))
         missing.append("parameters and memory: the model's config.json is not here")
     if plan.device == "cuda" and not _gpu():
         missing.append("the GPU: torch sees none here, and training would refuse to start")

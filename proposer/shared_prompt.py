@@ -7,24 +7,36 @@ every completion is predicted as in a row of its own, and the prompt, mostly the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 IGNORED = -100
 
 
-def group_logps(model: Any, input_ids: Any, attention_mask: Any, completion: int) -> tuple[Any, Any]:
+def group_logps(model: Any, input_ids: Any, attention_mask: Any, completion: int, limit: int) -> tuple[Any, Any]:
     """Log-probabilities and entropies [rows, completion] of the last ``completion`` tokens of every row, 0 where
     ``attention_mask`` [rows, tokens] is 0. The rows share their prompt, which is padded on the left, the completions on
-    the right. ``model`` has TRL's fused head (``add_fused_lm_head``), which divides by the temperature.
+    the right. ``model`` has TRL's fused head (``add_fused_lm_head``), which divides by the temperature. A pass holds at
+    most ``limit`` tokens, unless one row alone has more.
 
     Raises ``ValueError`` when the rows do not share their prompt.
     """
     import torch
 
+    if not same_prompt(input_ids, attention_mask, completion):
+        raise ValueError("the rows of a group must share their prompt")
+    lengths = attention_mask[:, -completion:].sum(dim=1).tolist()
+    sizes = packs(lengths, int(attention_mask[0, :-completion].sum()), limit)
+    parts = zip(input_ids.split(sizes), attention_mask.split(sizes), strict=True)
+    found = [_packed_logps(model, *part, completion) for part in parts]
+    return tuple(torch.cat(values) for values in zip(*found, strict=True))  # type: ignore[return-value]
+
+
+def _packed_logps(model: Any, input_ids: Any, attention_mask: Any, completion: int) -> tuple[Any, Any]:
+    import torch
+
     rows, width = input_ids.shape
     before = width - completion
-    if not (same_prompt(input_ids, attention_mask, completion)):
-        raise ValueError("the rows of a group must share their prompt")
     prompt = input_ids[0, :before][attention_mask[0, :before].bool()]
     told = attention_mask[:, before:].bool()
     lengths = told.sum(dim=1).tolist()
@@ -51,6 +63,19 @@ def group_logps(model: Any, input_ids: Any, attention_mask: Any, completion: int
         torch.zeros(told.shape, dtype=values.dtype, device=values.device).masked_scatter(told, values[0][predicts])
         for values in (out.log_probs, out.entropy)
     )
+
+
+def packs(lengths: Sequence[int], prompt: int, limit: int) -> list[int]:
+    """How many rows each pass takes, in their order: as many as keep it within ``limit`` tokens, and at least one.
+    ``lengths`` are the completions'."""
+    sizes: list[int] = []
+    width = limit
+    for n in lengths:
+        if (width := width + n + 1) > limit:
+            sizes.append(0)
+            width = prompt + n
+        sizes[-1] += 1
+    return sizes
 
 
 def same_prompt(input_ids: Any, attention_mask: Any, completion: int) -> bool:

@@ -8,12 +8,15 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import killed_grpo
 import pytest
 from grpo_room import make_room, paid_by_letters, settings, vowels
+from hypothesis import given
+from hypothesis import strategies as st
 from solving import edit, with_solver
 from tiny_model import tiny_model
 
@@ -27,6 +30,7 @@ from reharness.proposer.grpo_plan import make_grpo_plan
 from reharness.proposer.grpo_trainer import make_trainer
 from reharness.proposer.policy import Proposal, ReplayProposer
 from reharness.proposer.revise import judge, revise
+from reharness.proposer.shared_prompt import packs
 from reharness.proposer.stream import ContextStream, Drawn, Multistep
 from reharness.solver.evaluate import Solver
 from reharness.solver.ledger import Ledger
@@ -123,9 +127,9 @@ def test_one_pass_over_a_group_gives_the_loss_and_gradients_of_a_pass_per_comple
     import torch
 
     found = {}
-    for share in (True, False):
-        plan = make_grpo_plan(settings(room, share_prompt=share, beta=0.05, temperature=0.7, group_size=4, iterations=2))
-        trainer = make_trainer(plan, Checkpoints(tmp_path / str(share), 1))
+    for share, limit in ((True, 16_384), (True, 130), (False, 16_384)):  # 130: three rows and one
+        plan = make_grpo_plan(settings(room, share_prompt=share, pack_tokens=limit, beta=0.05, temperature=0.7, group_size=4, iterations=2))
+        trainer = make_trainer(plan, Checkpoints(tmp_path / f"{share}{limit}", 1))
         generator = torch.Generator().manual_seed(1)
         for parameter in (p for _, p in sorted(trainer.model.named_parameters()) if p.requires_grad):
             parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * 0.05)
@@ -145,13 +149,25 @@ def test_one_pass_over_a_group_gives_the_loss_and_gradients_of_a_pass_per_comple
         loss = trainer._compute_loss(trainer.model, inputs)
         loss.backward()
         gradients = {n: p.grad.clone() for n, p in trainer.model.named_parameters() if p.requires_grad}
-        found[share] = loss.item(), gradients, trainer._last_logps
-    (one, shared, logps), (other, plain, stock) = found[True], found[False]
-    assert one == pytest.approx(other, abs=1e-4) and set(shared) == set(plain)
+        found[share, limit] = loss.item(), gradients, trainer._last_logps
+    other, plain, stock = found.pop((False, 16_384))
     assert max(g.abs().max().item() for g in plain.values()) > 1e-2
-    assert max((shared[n] - plain[n]).abs().max().item() for n in plain) <= 1e-4
     mask = torch.tensor([[i < n for i in range(21)] for n in (21, 5, 12, 1)])
-    assert (logps - stock)[mask].abs().max().item() <= 1e-4
+    for one, shared, logps in found.values():
+        assert one == pytest.approx(other, abs=1e-4) and set(shared) == set(plain)
+        assert max((shared[n] - plain[n]).abs().max().item() for n in plain) <= 1e-4
+        assert (logps - stock)[mask].abs().max().item() <= 1e-4
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=12), st.integers(1, 60), st.integers(1, 200))
+def test_a_pass_takes_as_many_rows_as_its_limit_allows(lengths: list[int], prompt: int, limit: int) -> None:
+    sizes = packs(lengths, prompt, limit)
+    assert sum(sizes) == len(lengths) and min(sizes) >= 1
+    ends = list(accumulate(sizes))
+    parts = [lengths[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+    tokens = [prompt - 1 + sum(n + 1 for n in part) for part in parts]
+    assert all(n <= limit or size == 1 for n, size in zip(tokens, sizes, strict=True))
+    assert all(n + lengths[end] + 1 > limit for n, end in zip(tokens, ends[:-1], strict=False))
 
 
 def test_training_judges_as_adaptation_does(room: Path, done: tuple[Path, dict[str, Any]]) -> None:
