@@ -148,7 +148,7 @@ async def _rewards() -> dict[str, Any]:
 
 
 def grpo_overhead_share() -> dict[str, Any]:
-    """The share of the steps of a short run (embedded model, committed adapter, 2 updates of 4 x 8) that is neither
+    """The share of the steps of a short run (embedded model, committed adapter, 3 updates of 4 x 8) that is neither
     sampling nor judging nor update."""
     from reharness.proposer.grpo import GrpoConfig, run_grpo
 
