@@ -7,7 +7,7 @@ an edit for it that rises (not hopeless). A row holds all that opens it again wi
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -44,7 +44,7 @@ class ContextsConfig(SearchConfig):
     """Parents that score above it are left out: there is nothing to gain."""
     seed_share: float = Field(0.2, ge=0, le=1)
     """Share of the contexts whose parent is the seed harness; the others' parents are stronger or were, before a defect
-    was planted. What there is too much of is left out evenly over the families."""
+    was planted. What there is too much of is left out evenly over families, formats and defects."""
 
 
 class EditRow(Config):
@@ -169,8 +169,8 @@ async def run_contexts(
 
 
 def shared_out(rows: Sequence[ContextRow], seed_share: float) -> list[ContextRow]:
-    """As many of the rows as keep the share of seed parents at ``seed_share``, evenly over the families; all of them
-    when only one kind is there."""
+    """As many of the rows as keep the share of seed parents at ``seed_share``, evenly over families, formats and
+    defects; all of them when only one kind is there."""
     seeds = [row for row in rows if row.track == "S"]
     others = [row for row in rows if row.track != "S"]
     if not seeds or not others or not 0 < seed_share < 1:
@@ -182,13 +182,19 @@ def shared_out(rows: Sequence[ContextRow], seed_share: float) -> list[ContextRow
 
 
 def evenly(rows: Iterable[ContextRow], n: int) -> list[ContextRow]:
-    """``n`` of the rows, one of every family and track before any gives another, in their order."""
-    groups: Mapping[tuple[str, str], list[ContextRow]] = defaultdict(list)
+    """``n`` of the rows: one of every family and track before any gives another, and of a family's rows the one whose
+    defect or format fewest of those before it have; of equals the first."""
+    left: Mapping[tuple[str, str], list[ContextRow]] = defaultdict(list)
     for row in rows:
-        groups[row.track, row.family].append(row)
-    turns = [row for turn in range(max(map(len, groups.values()), default=0))
-             for own in groups.values() for row in own[turn : turn + 1]]  # fmt: skip
-    return turns[:n]
+        left[row.track, row.family].append(row)
+    found: list[ContextRow] = []
+    used: Counter[tuple[str, str]] = Counter()
+    while len(found) < n and any(left.values()):
+        for own in [own for own in left.values() if own][: n - len(found)]:
+            found.append(min(own, key=lambda row: used[row.track, row.defect or row.format]))
+            own.remove(found[-1])
+            used[found[-1].track, found[-1].defect or found[-1].format] += 1
+    return found
 
 
 def load_contexts(path: Path) -> list[ContextRow]:

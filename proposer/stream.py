@@ -50,8 +50,8 @@ class Drawn:
 class ContextStream:
     """Draws contexts; its ``state`` is plain JSON, and a stream that was given it back goes on exactly.
 
-    Every epoch holds every row once, in an order by ``seed`` in which the families and tracks take turns. What is drawn
-    from the pool is removed from it.
+    Every epoch holds every row once, in an order by ``seed`` in which families, tracks, formats and defects take turns.
+    What is drawn from the pool is removed from it.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class ContextStream:
         self.window, self.count_tokens = window, count_tokens
         self.cursor = 0
         self.pool: list[ContextRow] = []
+        self._epoch: tuple[int, list[ContextRow]] = -1, []
 
     def draw(self, update: int, n: int) -> list[Drawn]:
         """``n`` contexts with different keys; fewer only when there are not so many. Raises what `ContextRow.open`
@@ -82,9 +83,11 @@ class ContextStream:
 
     def _at(self, position: int) -> ContextRow:
         epoch, place = divmod(position, len(self.rows))
-        order = list(self.rows)
-        random.Random(content_hash("epoch", self.seed, epoch)).shuffle(order)
-        return evenly(order, len(order))[place]
+        if self._epoch[0] != epoch:
+            order = list(self.rows)
+            random.Random(content_hash("epoch", self.seed, epoch)).shuffle(order)
+            self._epoch = epoch, evenly(order, len(order))
+        return self._epoch[1][place]
 
     async def grow(self, drawn: Sequence[Drawn], judged: Sequence[Sequence[Judged]], solver: Solver) -> None:
         """Puts what followed on an update into the pool, in its order. A context whose new report could not be measured

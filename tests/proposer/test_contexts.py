@@ -120,3 +120,5 @@ def test_the_share_of_seed_parents_is_kept_evenly_over_families(made: Any) -> No
     assert {r.track for r in shared_out(some, 0.0)} == {"F"} and {r.track for r in shared_out(some, 1.0)} == {"S"}
     assert shared_out(some[:12], 0.25) == some[:12]
     assert [r.family for r in evenly(some[:12], 5)] == ["a", "b", "c", "a", "b"]
+    both = [r.model_copy(update={"format": f}) for r, f in zip(some[12:18], "ppqpqr", strict=True)]  # families a a a a b b
+    assert [(r.family, r.format) for r in evenly(both, 6)] == [("a", "p"), ("b", "q"), ("a", "p"), ("b", "r"), ("a", "q"), ("a", "p")]
