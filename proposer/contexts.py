@@ -39,6 +39,7 @@ class ContextsConfig(SearchConfig):
     per_defect: int = Field(8, ge=0, le=1000)
     seed: int = 1
     """Another than that of the demonstrations: other questions."""
+    FREE: ClassVar[frozenset[str]] = SearchConfig.FREE | {"seed_share"}
     proposals: int = Field(80, ge=0, le=1000)
     highest: float = Field(0.85, ge=0, le=1)
     """Parents that score above it are left out: there is nothing to gain."""

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import Field
 
@@ -71,6 +71,9 @@ class SearchConfig(Config):
     """Contexts worked on at once."""
     limits: Limits = Limits()
     budgets: Budgets = Budgets()
+
+    FREE: ClassVar[frozenset[str]] = frozenset({"parents", "concurrency", "in_flight"})
+    """Keys that a run folder is not tied to: they do not change what is measured (parents are bound by content)."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +233,7 @@ async def at_work(config: SearchConfig, out: Path) -> AsyncIterator[AtWork]:
     async with AsyncExitStack() as stack:
         ledger = Ledger(out / "ledger.sqlite")
         stack.callback(ledger.close)
-        settings = {k: v for k, v in config.resolved().items() if k not in ("parents", "concurrency", "in_flight")}
+        settings = {k: v for k, v in config.resolved().items() if k not in config.FREE}
         ledger.bind("config", json.dumps(settings, sort_keys=True))
         ledger.bind("starts", content_hash([(s.task, s.track, s.parent.fingerprint, s.seed) for s in starts]))
         engine = make_engine(config.solver)

@@ -62,6 +62,8 @@ def test_the_same_command_pays_nothing_and_gives_the_same_file(server: EndpointS
     again, _ = found(server, out, **SMALL, seed_share=1 / 3, highest=0.4)
     assert (out / "contexts.jsonl").read_bytes() == before and len(server.bodies) == asked
     assert again["paid"]["runs"] == 0 and again["starts"] == summary["starts"]
+    other, rows = found(server, out, **SMALL, seed_share=0.1, highest=0.4)  # of what was measured, another share
+    assert other["paid"]["runs"] == 0 and 0 < sum(r.track == "S" for r in rows) <= 0.15 * len(rows)
     with pytest.raises(LedgerError, match=r"highest was 0\.4, is 0\.5"):
         found(server, out, **SMALL, seed_share=1 / 3, highest=0.5)
 

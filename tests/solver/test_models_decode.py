@@ -5,8 +5,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_model import tiny_model
 
-from reharness.solver.models.decode import draw, nucleus
+from reharness.solver.models import decode
+from reharness.solver.models.chat import ChatTokenizer
+from reharness.solver.models.decode import DecodingBatch, draw, nucleus
 
 
 def test_tokens_are_drawn_in_proportion():
@@ -49,3 +52,29 @@ def test_a_nucleus_is_the_smallest_set_of_likeliest_tokens(weights, top_p):
 def test_a_flat_distribution_needs_the_whole_sort():
     p = torch.full((4000,), 1 / 4000, dtype=torch.float64)
     assert int((nucleus(p, 0.9) > 0).sum()) == pytest.approx(3600, abs=1)
+
+
+def test_a_cache_with_room_changes_no_bit(tmp_path, monkeypatch):
+    """Rows of unlike prompts and lengths, more tokens than a room holds: as with transformers' own cache, which is copied per token."""
+    from transformers import AutoModelForCausalLM
+
+    folder = tiny_model(tmp_path / "model")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    chat = ChatTokenizer(folder)
+    prompts = [list(range(10, 10 + n)) for n in (40, 7, 40, 23)]
+    lengths = (90, 3, 41, 90, 12, 70)
+    requests = [
+        (i, {"ids": prompts[i % 4], "seed": i, "max_tokens": n, "temperature": 1.0 if i else 0.0, "top_p": 0.9, "stop": []}) for i, n in enumerate(lengths)
+    ]
+
+    def decoded():
+        batch, done = DecodingBatch(model, chat, 0, requests), {}
+        while batch.rows:
+            for row, finish in batch.step():
+                done[row.request] = row.ids, row.logps, finish
+        return done
+
+    monkeypatch.setattr(decode, "ROOM", 16)
+    roomy = decoded()
+    monkeypatch.setattr(decode, "with_room", lambda cache: None)
+    assert roomy == decoded() and len(roomy[0][0]) == 90 and {len(ids) for ids, _, _ in roomy.values()} > {3, 12}
