@@ -56,7 +56,7 @@ def test_the_gpu_profiles_are_planned_without_weights(recipe: str, monkeypatch: 
     monkeypatch.setattr(PreTrainedModel, "from_pretrained", lambda *_, **__: pytest.fail("weights were loaded"))
     text = run("train", "grpo", "--dry-run", "--config", f"recipes/{recipe}/gpu.toml")
     for part in (
-        "TRL GRPOTrainer with PEFT LoRA; torch", "trl 1.16", "120 of 12 families (tracks: 48 F, 48 R, 24 S)",
+        "TRL GRPOTrainer with PEFT LoRA; torch", "trl 1.16", "230 of 12 families (tracks: 106 F, 101 R, 23 S)",
         "16 of 40 contexts x 8 proposals", "no KL term", "1e-06, constant", "temperature 0.6", "at most 16384 tokens, by vLLM",
         "Qwen/Qwen3-4B: Qwen3ForCausalLM, 4,022.5 M parameters, 66.06 M trained", "GiB per device: weights 7.49", "vLLM takes 35%",
     ):  # fmt: skip
