@@ -50,7 +50,8 @@ class Drawn:
 class ContextStream:
     """Draws contexts; its ``state`` is plain JSON, and a stream that was given it back goes on exactly.
 
-    Every epoch holds every row once, in an order by ``seed`` in which families, tracks, formats and defects take turns.
+    Every epoch holds every row once, in an order by ``seed``: tracks in proportion, so that an update has of each its
+    share; within a track families, formats and defects take turns.
     What is drawn from the pool is removed from it.
     """
 
@@ -86,7 +87,7 @@ class ContextStream:
         if self._epoch[0] != epoch:
             order = list(self.rows)
             random.Random(content_hash("epoch", self.seed, epoch)).shuffle(order)
-            self._epoch = epoch, evenly(order, len(order))
+            self._epoch = epoch, in_proportion(order)
         return self._epoch[1][place]
 
     async def grow(self, drawn: Sequence[Drawn], judged: Sequence[Sequence[Judged]], solver: Solver) -> None:
@@ -127,3 +128,12 @@ class ContextStream:
     def restore(self, state: dict[str, Any]) -> None:
         self.cursor = state["cursor"]
         self.pool = [ContextRow.model_validate(row) for row in state["pool"]]
+
+
+def in_proportion(rows: Sequence[ContextRow]) -> list[ContextRow]:
+    """All rows, those of every track spread over the whole length."""
+    placed = []
+    for track in sorted({row.track for row in rows}):
+        own = [row for row in rows if row.track == track]
+        placed += [((k + 0.5) / len(own), track, row) for k, row in enumerate(evenly(own, len(own)))]
+    return [row for _, _, row in sorted(placed, key=lambda entry: entry[:2])]

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -36,6 +37,7 @@ from reharness.solver.evaluate import Solver
 from reharness.solver.ledger import Ledger
 from reharness.solver.models.scripted import ScriptedEngine
 
+ROOT = Path(__file__).resolve().parents[2]
 STEPS = {"share": 0.5, "depth": 2, "highest": 0.5}
 
 
@@ -295,6 +297,13 @@ def test_the_stream_spreads_families_and_a_pool_is_bounded_and_reset(room: Path)
     again = ContextStream(rows, 0, None, 400, len)
     again.restore({"cursor": 6, "pool": []})
     assert [d.row for d in again.draw(2, 3)] == [d.row for d in drawn[6:9]]
+
+    committed = load_contexts(ROOT / "recipes/micro_rg/contexts.jsonl")
+    long = ContextStream(committed, 1, None, 400, len)
+    of_all = Counter(row.track for row in committed)
+    for update in range(28):  # an epoch, but for the rest: no update has much more of a track than its share
+        tracks = Counter(d.row.track for d in long.draw(update, 8))
+        assert all(abs(tracks[t] - 8 * n / len(committed)) < 1.5 for t, n in of_all.items())
 
     async def body(solver: Solver) -> ContextStream:
         stream = ContextStream(rows, 0, Multistep(share=1.0, depth=1, size=2, reset_every=3), 600, lambda text: len(text.split()))
